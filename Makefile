@@ -1,0 +1,74 @@
+# The verbs of this repository. Each one sets itself up: only python3, make and git are needed.
+#   make demo           boot the example application and look at it
+#   make test           every test that needs no server (servers are used where they listen)
+#   make test PY=3.13   the same on another Python, in its own environment
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PY ?=
+VENV := .venv$(if $(PY),-$(PY))
+PYTHON := $(VENV)/bin/python
+READY := $(VENV)/.ready
+BENCH_READY := .venv-bench/.ready
+ARGS ?=
+
+SOURCES := lexigram_contracts/src lexigram/src lexigram_queue/src lexigram_workflow/src lexigram_ai_workers/src
+TYPED := $(SOURCES) tools $(wildcard tests/typing)
+PROJECTS := pyproject.toml lexigram_contracts/pyproject.toml lexigram/pyproject.toml \
+	lexigram_queue/pyproject.toml lexigram_workflow/pyproject.toml lexigram_ai_workers/pyproject.toml
+
+.PHONY: help demo test lint types format bench docs chaos clean surface constraints
+
+help:
+	@echo "make demo | test | lint | types | format | bench | docs | chaos | clean"
+	@echo "make surface      rewrite the snapshot of the public names after a wanted change"
+	@echo "make constraints  resolve the pinned versions again"
+	@echo "PY=3.12 picks a Python; ARGS='-k name' goes to pytest"
+
+$(READY): $(PROJECTS) constraints.txt tools/bootstrap.py
+	@python3 tools/bootstrap.py $(VENV) --python "$(PY)"
+	@touch $@
+
+$(BENCH_READY): $(PROJECTS) benchmarks/requirements.txt tools/bootstrap.py
+	@python3 tools/bootstrap.py .venv-bench --python "$(PY)" --requirements benchmarks/requirements.txt
+	@touch $@
+
+demo: $(READY)
+	@$(PYTHON) -m examples.hello
+
+test: $(READY)
+	$(PYTHON) -m pytest $(ARGS)
+
+docs: $(READY)
+	$(PYTHON) -m pytest tests/docs $(ARGS)
+
+chaos: $(READY)
+	@mkdir -p docs/evidence
+	set -o pipefail; LEX_CHAOS_ROUNDS=$${LEX_CHAOS_ROUNDS:-100} $(PYTHON) -m pytest -m chaos --timeout=3600 -s $(ARGS) | tee docs/evidence/chaos.txt
+
+lint: $(READY)
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/lint-imports --no-logo --no-cache
+	$(PYTHON) tools/rooms.py
+
+types: $(READY)
+	$(VENV)/bin/mypy $(TYPED)
+	$(VENV)/bin/pyright --pythonpath $(PYTHON)
+
+format: $(READY)
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+bench: $(BENCH_READY)
+	.venv-bench/bin/python benchmarks/run.py $(ARGS)
+
+surface: $(READY)
+	$(PYTHON) tools/surface.py --update
+
+constraints: $(READY)
+	$(PYTHON) tools/constraints.py
+
+clean:
+	rm -rf .venv .venv-* dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
