@@ -1,0 +1,1 @@
+"""The vocabulary of Lexigram: protocols, value types and errors, one folder per domain."""

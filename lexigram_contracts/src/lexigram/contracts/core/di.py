@@ -146,5 +146,3 @@ class BootContainerProtocol(ContainerResolverProtocol, Protocol):
 
     def bind(self, service: Any, value: Any, *, name: str | None = None) -> None:
         """Fulfil a promise made in ``register``. Raises for a key that was not promised."""
-
-

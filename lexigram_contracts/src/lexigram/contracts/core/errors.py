@@ -56,6 +56,11 @@ class LexigramError(Exception):
             "details": self.details,
         }
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Subclasses make their text from other arguments; without this a process pool that
+        # sends one back would call the constructor with the finished text and break.
+        return _rebuild, (type(self), self.args), self.__dict__
+
     def __str__(self) -> str:
         text = f"[{self.code}] {self.message}"
         return f"{text}\n→ Fix: {self.hint}" if self.hint else text
@@ -83,3 +88,7 @@ class InfrastructureError(LexigramError):
     """A part outside the process (database, broker, disk, network) failed."""
 
     code = "LEX_ERR_INFRA_001"
+
+
+def _rebuild(kind: type[LexigramError], args: tuple[Any, ...]) -> LexigramError:
+    return kind.__new__(kind, *args)

@@ -10,8 +10,8 @@ from typing import Any, Generic, Never, TypeAlias, TypeVar, final
 
 from lexigram.contracts.core.errors import LexigramError
 
-T = TypeVar("T", covariant=True)
-E = TypeVar("E", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
+E_co = TypeVar("E_co", covariant=True)
 U = TypeVar("U")
 F = TypeVar("F")
 
@@ -23,17 +23,17 @@ class UnwrapError(LexigramError, ValueError):
 
 
 @final
-class Ok(Generic[T]):
+class Ok(Generic[T_co]):
     """The success side of a Result."""
 
     __slots__ = ("_value",)
     __match_args__ = ("value",)
 
-    def __init__(self, value: T) -> None:
+    def __init__(self, value: T_co) -> None:
         self._value = value
 
     @property
-    def value(self) -> T:
+    def value(self) -> T_co:
         """The value carried."""
         return self._value
 
@@ -45,7 +45,7 @@ class Ok(Generic[T]):
         """Always False."""
         return False
 
-    def unwrap(self) -> T:
+    def unwrap(self) -> T_co:
         """The value."""
         return self._value
 
@@ -53,47 +53,68 @@ class Ok(Generic[T]):
         """Raises UnwrapError: there is no error to take out."""
         raise UnwrapError(f"unwrap_err() on Ok({self._value!r})")
 
-    def expect(self, message: str) -> T:
+    def expect(self, message: str) -> T_co:
         """The value; ``message`` is only used by Err."""
         return self._value
 
-    def unwrap_or(self, default: object) -> T:
+    def unwrap_or(self, default: object) -> T_co:
         """The value."""
         return self._value
 
-    def unwrap_or_else(self, fallback: Callable[[Any], object]) -> T:
+    def unwrap_or_else(self, fallback: Callable[[Any], object]) -> T_co:
         """The value; ``fallback`` is not called."""
         return self._value
 
-    def map_sync(self, func: Callable[[T], U]) -> Ok[U]:
+    def map_sync(self, func: Callable[[T_co], U]) -> Ok[U]:
         """Ok of ``func(value)``."""
         return Ok(func(self._value))
 
-    def and_then_sync(self, func: Callable[[T], Result[U, F]]) -> Result[U, F]:
+    def and_then_sync(self, func: Callable[[T_co], Result[U, F]]) -> Result[U, F]:
         """What ``func(value)`` returns."""
         return func(self._value)
 
-    def or_else_sync(self, func: Callable[[Any], object]) -> Ok[T]:
+    def or_else_sync(self, func: Callable[[Any], object]) -> Ok[T_co]:
         """This Ok; ``func`` is not called."""
         return self
 
-    def map_err(self, func: Callable[[Any], object]) -> Ok[T]:
+    def map_err(self, func: Callable[[Any], object]) -> Ok[T_co]:
         """This Ok; ``func`` is not called."""
         return self
 
-    async def map(self, func: Callable[[T], Awaitable[U]]) -> Ok[U]:
+    async def map(self, func: Callable[[T_co], Awaitable[U]]) -> Ok[U]:
         """Ok of ``await func(value)``."""
         return Ok(await func(self._value))
 
-    async def and_then(self, func: Callable[[T], Awaitable[Result[U, F]]]) -> Result[U, F]:
+    async def and_then(self, func: Callable[[T_co], Awaitable[Result[U, F]]]) -> Result[U, F]:
         """What ``await func(value)`` returns."""
         return await func(self._value)
 
-    async def or_else(self, func: Callable[[Any], Awaitable[object]]) -> Ok[T]:
+    async def or_else(self, func: Callable[[Any], Awaitable[object]]) -> Ok[T_co]:
         """This Ok; ``func`` is not called."""
         return self
 
-    def to_optional(self) -> T | None:
+    def match(self, *, ok: Callable[[T_co], U], err: Callable[[Any], object]) -> U:
+        """What ``ok(value)`` returns; ``err`` is not called."""
+        return ok(self._value)
+
+    def flatten(self: Ok[Result[U, F]]) -> Result[U, F]:
+        """The Result inside; the value must be one."""
+        return self._value
+
+    def filter(self, predicate: Callable[[T_co], bool], error: F) -> Result[T_co, F]:
+        """This Ok where ``predicate(value)`` holds, else Err of ``error``."""
+        return self if predicate(self._value) else Err(error)
+
+    def inspect(self, func: Callable[[T_co], object]) -> Ok[T_co]:
+        """Call ``func(value)`` for its effect and return this Ok."""
+        func(self._value)
+        return self
+
+    def inspect_err(self, func: Callable[[Any], object]) -> Ok[T_co]:
+        """This Ok; ``func`` is not called."""
+        return self
+
+    def to_optional(self) -> T_co | None:
         """The value."""
         return self._value
 
@@ -108,17 +129,17 @@ class Ok(Generic[T]):
 
 
 @final
-class Err(Generic[E]):
+class Err(Generic[E_co]):
     """The failure side of a Result."""
 
     __slots__ = ("_error",)
     __match_args__ = ("error",)
 
-    def __init__(self, error: E) -> None:
+    def __init__(self, error: E_co) -> None:
         self._error = error
 
     @property
-    def error(self) -> E:
+    def error(self) -> E_co:
         """The error carried."""
         return self._error
 
@@ -132,9 +153,9 @@ class Err(Generic[E]):
 
     def unwrap(self) -> Never:
         """Raises UnwrapError with the error in the text, from it when it is an exception."""
-        return self.expect("unwrap() on Err")
+        self.expect("unwrap() on Err")
 
-    def unwrap_err(self) -> E:
+    def unwrap_err(self) -> E_co:
         """The error."""
         return self._error
 
@@ -147,41 +168,61 @@ class Err(Generic[E]):
         """The default."""
         return default
 
-    def unwrap_or_else(self, fallback: Callable[[E], U]) -> U:
+    def unwrap_or_else(self, fallback: Callable[[E_co], U]) -> U:
         """What ``fallback(error)`` returns."""
         return fallback(self._error)
 
-    def map_sync(self, func: Callable[[Any], object]) -> Err[E]:
+    def map_sync(self, func: Callable[[Any], object]) -> Err[E_co]:
         """This Err; ``func`` is not called."""
         return self
 
-    def and_then_sync(self, func: Callable[[Any], object]) -> Err[E]:
+    def and_then_sync(self, func: Callable[[Any], object]) -> Err[E_co]:
         """This Err; ``func`` is not called."""
         return self
 
-    def or_else_sync(self, func: Callable[[E], Result[U, F]]) -> Result[U, F]:
+    def or_else_sync(self, func: Callable[[E_co], Result[U, F]]) -> Result[U, F]:
         """What ``func(error)`` returns."""
         return func(self._error)
 
-    def map_err(self, func: Callable[[E], F]) -> Err[F]:
+    def map_err(self, func: Callable[[E_co], F]) -> Err[F]:
         """Err of ``func(error)``."""
         return Err(func(self._error))
 
-    async def map(self, func: Callable[[Any], Awaitable[object]]) -> Err[E]:
+    async def map(self, func: Callable[[Any], Awaitable[object]]) -> Err[E_co]:
         """This Err; ``func`` is not called."""
         return self
 
-    async def and_then(self, func: Callable[[Any], Awaitable[object]]) -> Err[E]:
+    async def and_then(self, func: Callable[[Any], Awaitable[object]]) -> Err[E_co]:
         """This Err; ``func`` is not called."""
         return self
 
-    async def or_else(self, func: Callable[[E], Awaitable[Result[U, F]]]) -> Result[U, F]:
+    async def or_else(self, func: Callable[[E_co], Awaitable[Result[U, F]]]) -> Result[U, F]:
         """What ``await func(error)`` returns."""
         return await func(self._error)
 
+    def match(self, *, ok: Callable[[Any], object], err: Callable[[E_co], U]) -> U:
+        """What ``err(error)`` returns; ``ok`` is not called."""
+        return err(self._error)
+
+    def flatten(self) -> Err[E_co]:
+        """This Err."""
+        return self
+
+    def filter(self, predicate: Callable[[Any], bool], error: object) -> Err[E_co]:
+        """This Err; ``predicate`` is not called."""
+        return self
+
+    def inspect(self, func: Callable[[Any], object]) -> Err[E_co]:
+        """This Err; ``func`` is not called."""
+        return self
+
+    def inspect_err(self, func: Callable[[E_co], object]) -> Err[E_co]:
+        """Call ``func(error)`` for its effect and return this Err."""
+        func(self._error)
+        return self
+
     def to_optional(self) -> None:
         """None."""
-        return None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Err) and bool(other._error == self._error)
@@ -193,4 +234,4 @@ class Err(Generic[E]):
         return f"Err({self._error!r})"
 
 
-Result: TypeAlias = Ok[T] | Err[E]
+Result: TypeAlias = Ok[T_co] | Err[E_co]

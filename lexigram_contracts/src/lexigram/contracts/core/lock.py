@@ -1,0 +1,64 @@
+"""Mutual exclusion between processes by name and owner, without fencing.
+
+``lexigram.contracts.data.locks`` has the fenced kind, for writers that must be shut out for
+certain after they lost the lock.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from lexigram.contracts.core.errors import InfrastructureError
+
+
+class LockError(InfrastructureError):
+    """A lock could not be taken, kept or given back."""
+
+    code = "LEX_ERR_INFRA_002"
+
+
+class LockConflictError(LockError, TimeoutError):
+    """Somebody else held the lock for as long as the caller was willing to wait."""
+
+    code = "LEX_ERR_INFRA_003"
+
+
+class LockLostError(LockError):
+    """The lock expired or was taken away while it was believed to be held."""
+
+    code = "LEX_ERR_INFRA_101"
+
+
+@runtime_checkable
+class DistributedLockProtocol(Protocol):
+    """Locks shared by every process that uses the same backend.
+
+    At most one owner holds a key at a time, as long as the owner extends it before ``ttl``
+    seconds are over. Not guaranteed: fairness among waiters, and that a paused owner notices
+    its expiry before it acts. Every method raises LockError when the backend cannot be reached.
+    """
+
+    async def acquire(self, key: str, owner: str, ttl: float = 30.0) -> bool:
+        """Take the lock if it is free or expired; False when another owner has it.
+
+        A second call of the same owner extends the lock and is True: locks do not count.
+        """
+        ...
+
+    async def acquire_blocking(
+        self, key: str, owner: str, ttl: float = 30.0, timeout: float | None = None
+    ) -> bool:
+        """Wait until ``acquire`` succeeds; False after ``timeout`` seconds (None: no limit)."""
+        ...
+
+    async def extend(self, key: str, owner: str, ttl: float = 30.0) -> bool:
+        """Start the ``ttl`` anew; False when the owner does not hold the lock (any more)."""
+        ...
+
+    async def release(self, key: str, owner: str) -> bool:
+        """Give the lock back; False when the owner does not hold it. Never frees another's."""
+        ...
+
+    async def is_held(self, key: str, owner: str | None = None) -> bool:
+        """True when the owner (or anybody, without one) holds the lock; old when it arrives."""
+        ...
