@@ -91,4 +91,6 @@ class InfrastructureError(LexigramError):
 
 
 def _rebuild(kind: type[LexigramError], args: tuple[Any, ...]) -> LexigramError:
-    return kind.__new__(kind, *args)
+    error = kind.__new__(kind)
+    error.args = args  # not by __new__: an OSError takes its arguments in __init__ only
+    return error

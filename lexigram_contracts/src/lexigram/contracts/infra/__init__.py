@@ -1,0 +1,3 @@
+"""Contracts of infrastructure: background tasks, cache, resilience; see the packages inside."""
+
+__all__: list[str] = []

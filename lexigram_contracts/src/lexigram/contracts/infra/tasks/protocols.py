@@ -1,0 +1,307 @@
+"""Background jobs: the queue, those who work on it, and what they report."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from lexigram.contracts.core.result import Result
+    from lexigram.contracts.infra.tasks.errors import TaskQueueError
+    from lexigram.contracts.infra.tasks.types import (
+        DeadLetter,
+        IdempotencyResult,
+        JobStatus,
+        ProgressSnapshot,
+    )
+
+
+@runtime_checkable
+class JobProtocol(Protocol):
+    """One piece of work. A snapshot: it does not change when the queue's record does."""
+
+    @property
+    def id(self) -> str:
+        """Unique in the queue; stays the same over retries."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Which handler to call."""
+        ...
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """Positional arguments of the handler."""
+        ...
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]:
+        """Keyword arguments of the handler."""
+        ...
+
+    @property
+    def priority(self) -> int:
+        """Higher is more urgent."""
+        ...
+
+    @property
+    def status(self) -> JobStatus:
+        """Where the job was when this was read."""
+        ...
+
+    @property
+    def max_retries(self) -> int:
+        """Retries after the first attempt."""
+        ...
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds one attempt may take; None is no limit."""
+        ...
+
+    @property
+    def correlation_id(self) -> str | None:
+        """Common to everything that one outside request caused."""
+        ...
+
+    @property
+    def causation_id(self) -> str | None:
+        """The id of what directly caused this job."""
+        ...
+
+
+@runtime_checkable
+class TaskQueueProtocol(Protocol):
+    """Keeps jobs until somebody has done them.
+
+    Guaranteed: an accepted job is handed out until it is acknowledged, so a job may run more
+    than once (at least once). Order: higher priority first, then first in first out, except
+    that retried jobs come later. Durable as far as the backend is. Methods raise
+    TaskQueueError when the backend fails, except where they return a Result.
+    """
+
+    async def enqueue(
+        self, task: JobProtocol | Mapping[str, Any]
+    ) -> Result[str, TaskQueueError]:
+        """Accept a job, or a mapping with ``name``, ``args``, ``kwargs``, ``priority``; its id.
+
+        Once Ok the job is as safe as the backend makes it. A second call with a mapping makes
+        a second job; with a job whose id is known it is ``Err``.
+        """
+        ...
+
+    async def dequeue(self) -> JobProtocol | None:
+        """Hand out the next job for a limited time, or None at once when there is none.
+
+        No two callers hold one job at a time; one that is neither acknowledged nor kept alive
+        is handed out again.
+        """
+        ...
+
+    async def ack(self, task_id: str) -> None:
+        """The job is done; it is not handed out again. Unknown or done already: nothing."""
+        ...
+
+    async def nack(self, task_id: str, requeue: bool = True) -> None:
+        """The job failed: hand it out again, or with ``requeue=False`` give it up as FAILED.
+
+        Unknown or done already: nothing.
+        """
+        ...
+
+    async def get_job(self, job_id: str) -> JobProtocol | None:
+        """The job as it is now; None when unknown or no longer kept."""
+        ...
+
+    async def delete_job(self, job_id: str) -> bool:
+        """Forget a job that is not running; False when unknown or running."""
+        ...
+
+    async def count(self, queue_name: str, status: JobStatus | None = None) -> int:
+        """Jobs of one queue, in one status or all; old when it arrives."""
+        ...
+
+    async def get_task_count(self) -> int:
+        """Jobs that wait to be handed out, in all queues; old when it arrives."""
+        ...
+
+    async def clear(self) -> None:
+        """Forget every job that waits; running ones finish."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections; jobs stay. A second call does nothing."""
+        ...
+
+
+@runtime_checkable
+class TaskWorkerProtocol(Protocol):
+    """Takes jobs from a queue and calls the handlers registered for their names."""
+
+    async def start(self) -> None:
+        """Begin to take jobs; returns once it does. A second call while running does nothing."""
+        ...
+
+    async def stop(self) -> None:
+        """Take no more jobs, wait for the running ones, hand back what did not finish.
+
+        A second call, or one before start, does nothing.
+        """
+        ...
+
+
+class TaskWorkerFactoryProtocol(Protocol):
+    """What is bound as ``"TaskWorkerClass"``: a class or function that makes a worker."""
+
+    def __call__(
+        self, worker_id: str, queue: TaskQueueProtocol, handler_registry: dict[str, Any], /
+    ) -> TaskWorkerProtocol:
+        """A worker that is not started yet."""
+        ...
+
+
+@runtime_checkable
+class TaskExecutorProtocol(Protocol):
+    """Finds the handler of a job and calls it once; knows nothing of queues and retries."""
+
+    async def execute(self, task: JobProtocol) -> Any:
+        """Call the handler and return its result; its exception reaches the caller.
+
+        Raises TaskQueueError when no handler has the job's name.
+        """
+        ...
+
+    def register_handler(self, task_name: str, handler: Callable[..., Any]) -> None:
+        """Let the handler, sync or async, do the jobs of that name; replaces the one before."""
+        ...
+
+    def get_handler(self, task_name: str) -> Callable[..., Any] | None:
+        """The handler, or None."""
+        ...
+
+
+@runtime_checkable
+class TaskManagerProtocol(Protocol):
+    """Owns coroutines that run beside the caller in this process; nothing is durable."""
+
+    @property
+    def pending_count(self) -> int:
+        """How many have not finished."""
+        ...
+
+    def track(self, coro: Coroutine[Any, Any, Any]) -> None:
+        """Run it in the background; an exception is logged. Refused after shutdown."""
+        ...
+
+    def track_named(self, name: str, coro: Coroutine[Any, Any, Any]) -> None:
+        """The same under a name for logs; names need not be unique."""
+        ...
+
+    async def shutdown(self, timeout: float = 30.0) -> None:
+        """Wait for all, then cancel the rest; a second call does nothing."""
+        ...
+
+
+@runtime_checkable
+class DLQProtocol(Protocol):
+    """Dead letters of the bus, of jobs and of workers.
+
+    One letter per message id. A durable store keeps every letter until it is retried or
+    purged; a bounded one drops the oldest and counts it.
+    """
+
+    async def add(
+        self,
+        message_id: str,
+        payload: Any,
+        reason: str,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Keep a letter; a second call with the id replaces it, so a crash makes no double."""
+        ...
+
+    async def get(self, message_id: str) -> DeadLetter | None:
+        """The letter, or None."""
+        ...
+
+    async def retry(self, message_id: str) -> bool:
+        """Send the payload where it came from and drop the letter; False when unknown.
+
+        Sent before dropped: a crash between the two delivers it twice rather than never.
+        Raises what sending raises; the letter then stays.
+        """
+        ...
+
+    async def purge(self, message_id: str) -> bool:
+        """Drop the letter for good; False when unknown."""
+        ...
+
+    async def clear(self) -> int:
+        """Drop all letters for good; how many they were."""
+        ...
+
+    async def size(self) -> int:
+        """How many letters there are; old when it arrives."""
+        ...
+
+    async def list_failed(self, limit: int = 100, offset: int = 0) -> Sequence[DeadLetter]:
+        """Letters, latest first. Pages shift when letters come and go in between."""
+        ...
+
+
+@runtime_checkable
+class IdempotencyManagerProtocol(Protocol):
+    """Recognises a task that was submitted before."""
+
+    def generate_key(
+        self, task_name: str, params: Mapping[str, Any], client_key: str | None = None
+    ) -> str:
+        """A key for the task: from ``client_key`` when given, else from name and parameters.
+
+        The same input gives the same key in every process; the order of keys in ``params``
+        does not matter.
+        """
+        ...
+
+    async def check_duplicate(self, key: str) -> IdempotencyResult | None:
+        """What is known about the key, or None. Says nothing about a concurrent submission."""
+        ...
+
+    async def record_submission(
+        self, key: str, task_id: str, task_name: str, params: Mapping[str, Any]
+    ) -> bool:
+        """Claim the key: True for exactly one of all concurrent callers, False for the rest."""
+        ...
+
+    async def record_completion(self, key: str, result: Any) -> None:
+        """Keep the result for later duplicates; a second call replaces it."""
+        ...
+
+
+@runtime_checkable
+class ProgressTrackerProtocol(Protocol):
+    """How far tasks are. Progress never goes back, and nothing changes after the end."""
+
+    async def update(self, task_id: str, current: int, total: int, message: str = "") -> None:
+        """Report; a lower ``current`` than before, or a call after the end, changes nothing."""
+        ...
+
+    async def complete(self, task_id: str, result: str = "") -> None:
+        """End well; only the first end counts."""
+        ...
+
+    async def fail(self, task_id: str, error: str) -> None:
+        """End badly; only the first end counts."""
+        ...
+
+    async def get(self, task_id: str) -> ProgressSnapshot | None:
+        """The latest report, or None when unknown or no longer kept."""
+        ...
+
+    def subscribe(self, task_id: str) -> AsyncIterator[ProgressSnapshot]:
+        """The latest report, then each new one, until the end; a slow reader may miss some.
+
+        The last one, which is final, is never missed. Several readers are independent.
+        """
+        ...
