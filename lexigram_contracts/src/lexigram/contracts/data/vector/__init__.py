@@ -1,0 +1,43 @@
+"""Contracts of vector stores."""
+
+from lexigram.contracts.data.vector.errors import (
+    EmbeddingError,
+    VectorError,
+    VectorIndexError,
+    VectorStoreError,
+)
+from lexigram.contracts.data.vector.protocols import (
+    VectorCollectionProtocol,
+    VectorStoreProtocol,
+)
+from lexigram.contracts.data.vector.types import (
+    CollectionConfig,
+    CollectionInfo,
+    DeleteResult,
+    DistanceMetric,
+    IndexState,
+    IndexType,
+    SearchQuery,
+    SearchResult,
+    UpsertResult,
+    VectorRecord,
+)
+
+__all__ = [
+    "CollectionConfig",
+    "CollectionInfo",
+    "DeleteResult",
+    "DistanceMetric",
+    "EmbeddingError",
+    "IndexState",
+    "IndexType",
+    "SearchQuery",
+    "SearchResult",
+    "UpsertResult",
+    "VectorCollectionProtocol",
+    "VectorError",
+    "VectorIndexError",
+    "VectorRecord",
+    "VectorStoreError",
+    "VectorStoreProtocol",
+]

@@ -1,0 +1,142 @@
+"""Keep vectors with their texts and find the nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from lexigram.contracts.core.health import HealthCheckResult
+    from lexigram.contracts.data.vector.types import (
+        CollectionConfig,
+        CollectionInfo,
+        DeleteResult,
+        DistanceMetric,
+        SearchQuery,
+        SearchResult,
+        UpsertResult,
+        VectorRecord,
+    )
+
+
+@runtime_checkable
+class VectorCollectionProtocol(Protocol):
+    """Vectors of one dimension under unique ids.
+
+    Guaranteed: one record per id, also when several processes write the same ids; a write that
+    returned is durable as far as the store is, and found by ``get``. Not guaranteed: that a
+    search finds it at once, that a search by index finds the exact nearest, and atomicity over
+    the records of one call. Methods raise VectorStoreError when the store fails or a vector
+    has the wrong dimension; then nothing of that call is promised.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of the collection."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """The length of every vector in it."""
+        ...
+
+    @property
+    def distance_metric(self) -> DistanceMetric:
+        """How nearness is measured."""
+        ...
+
+    async def upsert(self, records: Sequence[VectorRecord]) -> UpsertResult:
+        """Write records, replacing those with the same id; writing again changes nothing."""
+        ...
+
+    async def add_texts(
+        self,
+        texts: Sequence[str],
+        embeddings: Sequence[Sequence[float]],
+        metadatas: Sequence[Mapping[str, Any]] | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> UpsertResult:
+        """Write texts with their vectors; all sequences have one length.
+
+        Ids are derived from the text when not given, so adding a text again replaces it.
+        """
+        ...
+
+    async def search(self, query: SearchQuery) -> Sequence[SearchResult]:
+        """The nearest, best first, at most ``top_k``; equal scores in no order."""
+        ...
+
+    async def get(self, ids: Sequence[str]) -> Sequence[VectorRecord]:
+        """The records that are there, in no order; unknown ids are left out."""
+        ...
+
+    async def delete(self, ids: Sequence[str]) -> DeleteResult:
+        """Remove records; unknown ids are not counted."""
+        ...
+
+    async def delete_by_filter(self, filter: Mapping[str, Any]) -> DeleteResult:
+        """Remove what matches (see SearchQuery). Raises ValueError for an empty filter."""
+        ...
+
+    async def update_metadata(self, id: str, metadata: Mapping[str, Any]) -> bool:
+        """Replace the metadata of a record; False when it is unknown."""
+        ...
+
+    async def count(self) -> int:
+        """How many records there are; old when it arrives."""
+        ...
+
+
+@runtime_checkable
+class VectorStoreProtocol(Protocol):
+    """Collections of vectors. Methods raise VectorStoreError when the store fails."""
+
+    async def connect(self) -> None:
+        """Open the store; a second call does nothing."""
+        ...
+
+    async def disconnect(self) -> None:
+        """Let go of the store; a second call, or one before connect, does nothing."""
+        ...
+
+    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
+        """Whether the store really answers within ``timeout`` seconds; never raises."""
+        ...
+
+    async def list_collections(self) -> Sequence[CollectionInfo]:
+        """All collections, by name."""
+        ...
+
+    async def create_collection(self, config: CollectionConfig) -> VectorCollectionProtocol:
+        """Make a collection; an equal one that exists is returned.
+
+        Raises VectorStoreError when one of that name differs, and VectorIndexError for an
+        index type the store cannot build.
+        """
+        ...
+
+    async def delete_collection(self, name: str) -> bool:
+        """Remove a collection with all it holds; False when there was none."""
+        ...
+
+    async def collection_exists(self, name: str) -> bool:
+        """True when there is such a collection; old when it arrives."""
+        ...
+
+    async def get_collection(self, name: str) -> VectorCollectionProtocol:
+        """The collection. Raises VectorStoreError when there is none."""
+        ...
+
+    async def add_texts(
+        self,
+        texts: Sequence[str],
+        embeddings: Sequence[Sequence[float]] | None = None,
+        metadatas: Sequence[Mapping[str, Any]] | None = None,
+        collection_name: str | None = None,
+    ) -> UpsertResult:
+        """Write texts to a collection, "default" when not named, making it where needed.
+
+        Without embeddings the store computes them itself or raises EmbeddingError. Adding a
+        text again replaces it.
+        """
+        ...

@@ -1,0 +1,31 @@
+"""Contracts of the message bus."""
+
+from lexigram.contracts.queue.driver import (
+    CORE_CAPABILITIES,
+    Capability,
+    Delivery,
+    QueueDriverProtocol,
+)
+from lexigram.contracts.queue.errors import QueueError, QueueFullError
+from lexigram.contracts.queue.protocols import MessageConsumerProtocol, QueueProtocol
+from lexigram.contracts.queue.types import (
+    BusMessage,
+    DeadLetterEntry,
+    DeadLetterReason,
+    DeliveryGuarantee,
+)
+
+__all__ = [
+    "CORE_CAPABILITIES",
+    "BusMessage",
+    "Capability",
+    "DeadLetterEntry",
+    "DeadLetterReason",
+    "Delivery",
+    "DeliveryGuarantee",
+    "MessageConsumerProtocol",
+    "QueueDriverProtocol",
+    "QueueError",
+    "QueueFullError",
+    "QueueProtocol",
+]
