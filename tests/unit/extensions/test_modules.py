@@ -52,7 +52,7 @@ def test_the_module_is_offered_by_an_entry_point(module, config, constants):
 def test_the_names_of_the_section_agree(module, config, constants):
     assert config.config_section == constants.CONFIG_SECTION
     delimiter = constants.ENV_NESTED_DELIMITER
-    assert constants.ENV_PREFIX == f"LEX_{config.config_section.upper()}{delimiter}"
+    assert f"LEX_{config.config_section.upper()}{delimiter}" == constants.ENV_PREFIX
 
 
 async def test_all_extensions_live_in_one_application():
