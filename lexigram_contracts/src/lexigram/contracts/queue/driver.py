@@ -170,8 +170,8 @@ class QueueDriverProtocol(Protocol):
         """Messages the group has not handled, in flight and delayed included; approximate."""
         ...
 
-    async def lag(self, topic: str, group: str) -> float:
-        """Age in seconds of the oldest message that waits for the group; 0 when none does."""
+    async def lag(self, topic: str, group: str) -> int:
+        """Messages that could be delivered to the group now and are not; approximate."""
         ...
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
