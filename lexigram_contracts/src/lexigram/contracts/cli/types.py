@@ -36,7 +36,7 @@ class GeneratorDefinition:
     generator_path: str
     category: str = "extension"
     # option name -> help text
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
     default_output_dir: str = "src"
 
 
@@ -81,7 +81,7 @@ class DoctorResult:
     status: DoctorStatus
     message: str
     hint: str | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,7 @@ class ContainerRegistrarProtocol(Protocol):
 
     def has(self, service: Any, *, name: str | None = None) -> bool:
         """True when this module has registered the key so far."""
+        ...
 
 
 @runtime_checkable
@@ -93,6 +94,7 @@ class ContainerResolverProtocol(Protocol):
     def get(self, service: str, /) -> Any: ...
     def get(self, service: Any, /) -> Any:
         """The service, synchronously. Raises when building it needs ``await`` or a scope."""
+        ...
 
     @overload
     async def resolve(self, service: TypeForm[T], /) -> T: ...
@@ -100,6 +102,7 @@ class ContainerResolverProtocol(Protocol):
     async def resolve(self, service: str, /) -> Any: ...
     async def resolve(self, service: Any, /) -> Any:
         """The service, built with ``await`` where needed. Concurrent calls share one singleton."""
+        ...
 
     @overload
     async def resolve_optional(self, service: TypeForm[T], /) -> T | None: ...
@@ -107,18 +110,23 @@ class ContainerResolverProtocol(Protocol):
     async def resolve_optional(self, service: str, /) -> Any | None: ...
     async def resolve_optional(self, service: Any, /) -> Any | None:
         """Like ``resolve``, but None when nothing visible provides it."""
+        ...
 
     async def resolve_all(self, service: TypeForm[T], /) -> list[T]:
         """Everything visible under the type: named, unnamed and subclasses, in declared order."""
+        ...
 
     async def call(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call ``func``, filling the parameters that were not given."""
+        ...
 
     def entry(self, func: Callable[..., Any], /) -> Callable[..., Any]:
         """Compile ``func`` into a callable that opens a scope, injects, calls and tears down."""
+        ...
 
     def scope(self) -> AbstractAsyncContextManager[ScopeProtocol]:
         """A new scope; leaving it tears down what it built, in reverse."""
+        ...
 
 
 @runtime_checkable
@@ -131,6 +139,7 @@ class ScopeProtocol(Protocol):
     def get(self, service: str, /) -> Any: ...
     def get(self, service: Any, /) -> Any:
         """The service inside this scope, synchronously."""
+        ...
 
     @overload
     async def resolve(self, service: TypeForm[T], /) -> T: ...
@@ -138,6 +147,7 @@ class ScopeProtocol(Protocol):
     async def resolve(self, service: str, /) -> Any: ...
     async def resolve(self, service: Any, /) -> Any:
         """The service inside this scope. Tasks racing for one scoped service get one instance."""
+        ...
 
 
 @runtime_checkable

@@ -119,7 +119,7 @@ class Ok(Generic[T_co]):
         return self._value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Ok) and bool(other._value == self._value)
+        return isinstance(other, Ok) and bool(other._value == self._value)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] - any Ok compares
 
     def __hash__(self) -> int:
         return hash((Ok, self._value))
@@ -225,7 +225,7 @@ class Err(Generic[E_co]):
         """None."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Err) and bool(other._error == self._error)
+        return isinstance(other, Err) and bool(other._error == self._error)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] - any Err compares
 
     def __hash__(self) -> int:
         return hash((Err, self._error))

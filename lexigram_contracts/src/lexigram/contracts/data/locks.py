@@ -30,7 +30,7 @@ class ResourceLock:
     acquired_at: datetime
     expires_at: datetime
     holder_kind: ResourceLockKind = ResourceLockKind.WORKER
-    holder_meta: Mapping[str, Any] = field(default_factory=dict)
+    holder_meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @runtime_checkable

@@ -48,7 +48,7 @@ class ContentCheckpointEntry:
     completed_at: datetime
     stage_handler_version: str
     output_size_bytes: int
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @runtime_checkable

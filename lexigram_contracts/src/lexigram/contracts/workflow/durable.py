@@ -28,7 +28,7 @@ class RunDocument:
     # None: the engine reads ``uri``
     content: bytes | None = None
     mime_type: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from lexigram.contracts.core.errors import LexigramError
@@ -12,10 +13,16 @@ class PipelineExecutionError(LexigramError):
 
     code = "LEX_ERR_PIPE_001"
 
-    def __init__(self, step_name: str, error: object, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        step_name: str,
+        error: object,
+        details: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         if isinstance(error, BaseException):
             kwargs.setdefault("cause", error)
-        super().__init__(f"Pipeline step {step_name!r} failed: {error}", **kwargs)
+        super().__init__(f"Pipeline step {step_name!r} failed: {error}", details=details, **kwargs)
         self.step_name = step_name
         self.error = error
 

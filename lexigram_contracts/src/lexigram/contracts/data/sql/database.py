@@ -26,7 +26,7 @@ class UniqueViolationError(DatabaseError):
 class QueryResult:
     """What a statement returned: rows for a query, else the number of rows it touched."""
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     # rows returned, inserted, changed or deleted
     row_count: int = 0
 

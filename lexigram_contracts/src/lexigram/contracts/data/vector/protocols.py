@@ -74,11 +74,18 @@ class VectorCollectionProtocol(Protocol):
         """Remove records; unknown ids are not counted."""
         ...
 
-    async def delete_by_filter(self, filter: Mapping[str, Any]) -> DeleteResult:
+    async def delete_by_filter(
+        self,
+        filter: Mapping[str, Any],  # noqa: A002 - the name users write
+    ) -> DeleteResult:
         """Remove what matches (see SearchQuery). Raises ValueError for an empty filter."""
         ...
 
-    async def update_metadata(self, id: str, metadata: Mapping[str, Any]) -> bool:
+    async def update_metadata(
+        self,
+        id: str,  # noqa: A002 - the name users write
+        metadata: Mapping[str, Any],
+    ) -> bool:
         """Replace the metadata of a record; False when it is unknown."""
         ...
 

@@ -43,7 +43,7 @@ class VectorRecord:
 
     id: str
     vector: Sequence[float]
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     content: str | None = None
 
 
@@ -66,7 +66,7 @@ class SearchResult:
 
     id: str
     score: float
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     vector: Sequence[float] | None = None
     content: str | None = None
 

@@ -81,9 +81,7 @@ class TaskQueueProtocol(Protocol):
     TaskQueueError when the backend fails, except where they return a Result.
     """
 
-    async def enqueue(
-        self, task: JobProtocol | Mapping[str, Any]
-    ) -> Result[str, TaskQueueError]:
+    async def enqueue(self, task: JobProtocol | Mapping[str, Any]) -> Result[str, TaskQueueError]:
         """Accept a job, or a mapping with ``name``, ``args``, ``kwargs``, ``priority``; its id.
 
         Once Ok the job is as safe as the backend makes it. A second call with a mapping makes

@@ -71,4 +71,4 @@ class DeadLetter:
     failed_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     # attempts made before giving up
     attempts: int = 0
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
