@@ -1,0 +1,180 @@
+"""Generator resources: entered and left in one task, so that cancel scopes inside them work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from lexigram.di.errors import ResourceError
+
+OnDeath = Callable[[BaseException], None]
+
+
+class Owned:
+    """One async generator in an owner task of its own, from its first step to its last.
+
+    The task is held here and always awaited by ``stop``; nothing outlives its owner.
+    """
+
+    __slots__ = ("_generator", "_on_death", "_ready", "_stop", "_task", "name")
+
+    def __init__(
+        self, name: str, generator: AsyncGenerator[Any, None], on_death: OnDeath | None = None
+    ) -> None:
+        self.name = name
+        self._generator = generator
+        self._on_death = on_death
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> Any:
+        """Run to the first ``yield`` and return its value. A cancelled start undoes itself."""
+        loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[Any] = loop.create_future()
+        self._stop: asyncio.Future[BaseException | None] = loop.create_future()
+        task = self._task = loop.create_task(self._live(), name=self.name)
+        try:
+            await asyncio.wait((self._ready, task), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            await _settled(task)
+            raise
+        if self._ready.done():
+            return self._ready.result()
+        task.result()
+        raise ResourceError(
+            f"{self.name} ended without a yield", hint="a generator resource must yield once"
+        )
+
+    async def stop(self, error: BaseException | None = None) -> None:
+        """Let the generator tear down, seeing ``error``; raises what teardown raised."""
+        if self._task is None:
+            return
+        if not self._stop.done():
+            self._stop.set_result(error)
+        task, self._task = self._task, None
+        try:
+            await asyncio.shield(_settled(task))
+        except asyncio.CancelledError:
+            task.cancel()
+            await _settled(task)
+            raise
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None and failure is not error:
+            raise failure
+
+    async def _live(self) -> None:
+        error: BaseException | None = None
+        try:
+            async with asynccontextmanager(lambda: self._generator)() as value:
+                self._ready.set_result(value)
+                error = await self._stop
+                if error is not None:
+                    raise error
+        except BaseException as failure:
+            died_in_use = self._ready.done() and not self._stop.done()
+            if failure is error:
+                return
+            if died_in_use and self._on_death is not None:
+                self._on_death(failure)
+            raise
+        if self._ready.done() and not self._stop.done() and self._on_death is not None:
+            self._on_death(ResourceError(f"{self.name} ended while it was in use"))
+
+
+Exit = Owned | AsyncGenerator[Any, None] | Generator[Any, None, None]
+
+
+def close_sync(exits: list[Exit], error: BaseException | None) -> None:
+    """Tear down sync generators in reverse; every one runs, failures are raised together."""
+    failures: list[BaseException] = []
+    while exits:
+        generator = exits.pop()
+        if isinstance(generator, Generator):
+            _collect(failures, error, _finish_sync(generator, error))
+        else:
+            failures.append(
+                ResourceError(
+                    "an async resource was built in a scope that is left synchronously",
+                    hint="use `async with container.scope()`",
+                )
+            )
+    _raise(failures)
+
+
+async def close(exits: list[Exit], error: BaseException | None) -> None:
+    """Tear down in reverse; every one runs and sees ``error``, failures are raised together."""
+    failures: list[BaseException] = []
+    while exits:
+        item = exits.pop()
+        if isinstance(item, Owned):
+            _collect(failures, error, await _finish_owned(item, error))
+        elif isinstance(item, AsyncGenerator):
+            _collect(failures, error, await _finish(item, error))
+        else:
+            _collect(failures, error, _finish_sync(item, error))
+    _raise(failures)
+
+
+async def _settled(task: asyncio.Task[Any]) -> None:
+    await asyncio.wait((task,))
+
+
+async def _finish(
+    generator: AsyncGenerator[Any, None], error: BaseException | None
+) -> BaseException | None:
+    try:
+        if error is None:
+            await generator.__anext__()
+        else:
+            await generator.athrow(error)
+    except StopAsyncIteration:
+        return None
+    except BaseException as failure:
+        return failure
+    return ResourceError(f"{generator.__qualname__} yielded twice", hint="yield once")
+
+
+def _finish_sync(
+    generator: Generator[Any, None, None], error: BaseException | None
+) -> BaseException | None:
+    try:
+        if error is None:
+            next(generator)
+        else:
+            generator.throw(error)
+    except StopIteration:
+        return None
+    except BaseException as failure:
+        return failure
+    return ResourceError(f"{generator.__qualname__} yielded twice", hint="yield once")
+
+
+async def _finish_owned(item: Owned, error: BaseException | None) -> BaseException | None:
+    try:
+        await item.stop(error)
+    except BaseException as failure:
+        return failure
+    return None
+
+
+def _collect(
+    failures: list[BaseException], error: BaseException | None, failure: BaseException | None
+) -> None:
+    if failure is not None and failure is not error:
+        failures.append(failure)
+
+
+def _raise(failures: list[BaseException]) -> None:
+    if not failures:
+        return
+    if len(failures) == 1:
+        raise failures[0]
+    for failure in failures:
+        if not isinstance(failure, Exception):  # cancellation and exits pass untouched
+            raise failure
+    raise ExceptionGroup(
+        "several resources failed to tear down",
+        [failure for failure in failures if isinstance(failure, Exception)],
+    )

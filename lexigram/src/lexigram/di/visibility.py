@@ -1,0 +1,129 @@
+"""Which binding a module means by a key: its own, its imports' exports, and the globals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from lexigram.di.binding import Binding
+from lexigram.di.markers import Key
+from lexigram.di.module import ModuleGraph, ModuleNode
+
+Table = dict[Key, list[Binding]]
+
+
+class Visibility:
+    """The tables of who sees what, made once per module on first use."""
+
+    def __init__(self, modules: ModuleGraph, bindings: Iterable[Binding]) -> None:
+        self.modules = modules
+        self._own: dict[ModuleNode, Table] = {node: {} for node in modules.nodes}
+        self._exports: dict[ModuleNode, Table] = {}
+        self._visible: dict[ModuleNode, Table] = {}
+        self._importers = {
+            child: node for node in modules.nodes for child in node.imports if child.is_feature
+        }
+        for binding in bindings:
+            self.add(binding)
+
+    def add(self, binding: Binding) -> None:
+        """Take in a binding; tables made so far are forgotten."""
+        self._own[binding.module].setdefault(binding.key, []).append(binding)
+        self._exports.clear()
+        self._visible.clear()
+
+    def remove(self, binding: Binding) -> None:
+        """Forget a binding."""
+        self._own[binding.module][binding.key].remove(binding)
+        self._exports.clear()
+        self._visible.clear()
+
+    def candidates(self, node: ModuleNode, key: Key) -> list[Binding]:
+        """Every binding ``node`` could mean by ``key``."""
+        return self._table(node).get(key, [])
+
+    def candidates_of(self, binding: Binding) -> list[Binding]:
+        """All bindings its own module registered under the key of ``binding``."""
+        return self._own[binding.module].get(binding.key, [])
+
+    def collection(self, node: ModuleNode, service: Any) -> list[Binding]:
+        """What ``list[service]`` holds: named, unnamed and subclasses, in declared order."""
+        found = [
+            binding
+            for bindings in self._table(node).values()
+            for binding in bindings
+            if _is_kind_of(binding.service, service)
+        ]
+        return sorted(found, key=lambda binding: binding.order)
+
+    def anywhere(self, key: Key) -> list[Binding]:
+        """Every binding of ``key``, visible or not."""
+        return [binding for table in self._own.values() for binding in table.get(key, [])]
+
+    def exports(self, node: ModuleNode) -> Table:
+        """What ``node`` shows to those who import it."""
+        done = self._exports.get(node)
+        if done is None:
+            done = self._exports[node] = {}  # put in first: an import cycle ends here
+            if node is self.modules.root:
+                _merge(done, self._own[node])
+            for key in node.exported_keys():
+                _merge(done, self._exported(node, key))
+            for child in node.reexported():
+                _merge(done, self.exports(child))
+        return done
+
+    def provides_export(self, node: ModuleNode, key: Key) -> bool:
+        """True when something stands behind an export of ``node``."""
+        return bool(self._exported(node, key))
+
+    def _exported(self, node: ModuleNode, key: Key) -> Table:
+        """An export covers the type, its named bindings and its generic forms."""
+        sources = [self._own[node], *(self.exports(child) for child in node.imports)]
+        for source in sources:
+            found = {other: bound for other, bound in source.items() if _covers(key, other)}
+            if any(found.values()):
+                return found
+        return {}
+
+    def _table(self, node: ModuleNode) -> Table:
+        done = self._visible.get(node)
+        if done is None:
+            done = {}
+            for source in self._sources(node):
+                _merge(done, source)
+            self._visible[node] = done
+        return done
+
+    def _sources(self, node: ModuleNode) -> list[Table]:
+        shown = node.imports
+        if node is self.modules.root:
+            shown = self.modules.nodes
+        tables = [self._own[node], *(self.exports(child) for child in shown)]
+        tables += [self.exports(other) for other in self.modules.nodes if other.is_global]
+        importer = self._importers.get(node)
+        if importer is not None:
+            tables.append(self._table(importer))
+        return tables
+
+
+def _merge(into: Table, source: Table) -> None:
+    for key, bindings in source.items():
+        known = into.setdefault(key, [])
+        known.extend(binding for binding in bindings if binding not in known)
+
+
+def _covers(export: Key, key: Key) -> bool:
+    if export == key:
+        return True
+    if isinstance(key, tuple):
+        return bool(key[0] == export)
+    return isinstance(export, type) and getattr(key, "__origin__", None) is export
+
+
+def _is_kind_of(candidate: Any, service: Any) -> bool:
+    if candidate == service:
+        return True
+    base = getattr(candidate, "__origin__", candidate)
+    # By declared bases only: structural protocols would match what merely looks alike.
+    return isinstance(base, type) and isinstance(service, type) and service in base.__mro__
