@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
+
 from lexigram.di.errors import ResourceError
 
 OnDeath = Callable[[BaseException], None]
@@ -37,8 +39,7 @@ class Owned:
         try:
             await asyncio.wait((self._ready, task), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            task.cancel()
-            await _settled(task)
+            await _ended(task)
             raise
         if self._ready.done():
             return self._ready.result()
@@ -57,8 +58,7 @@ class Owned:
         try:
             await asyncio.shield(_settled(task))
         except asyncio.CancelledError:
-            task.cancel()
-            await _settled(task)
+            await _ended(task)
             raise
         failure = None if task.cancelled() else task.exception()
         if failure is not None and failure is not error:
@@ -115,6 +115,13 @@ async def close(exits: list[Exit], error: BaseException | None) -> None:
         else:
             _collect(failures, error, _finish_sync(item, error))
     _raise(failures)
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and see it end, even while anyio keeps cancelling the one who waits."""
+    task.cancel()
+    with anyio.CancelScope(shield=True):
+        await _settled(task)
 
 
 async def _settled(task: asyncio.Task[Any]) -> None:
