@@ -81,10 +81,10 @@ def _interpreter(version: str) -> str:
         if path and _works(path):
             return path
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    for wanted in [version] if version else SUPPORTED:
-        for path in sorted(pyenv.glob(f"{wanted}*/bin/python"), reverse=True):
-            if _works(path):
-                return str(path)
+    for wanted in [version] if version else list(SUPPORTED):
+        for found in sorted(pyenv.glob(f"{wanted}*/bin/python"), reverse=True):
+            if _works(found):
+                return str(found)
     wanted = version or " or ".join(SUPPORTED)
     sys.exit(
         f"bootstrap: no Python {wanted} with the venv module found on PATH or under pyenv; "

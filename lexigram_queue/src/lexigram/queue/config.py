@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from attrs import Attribute, field, frozen
@@ -20,23 +20,29 @@ class NamedQueueConfig:
     primary: bool = False
 
 
+def _as_tuple(backends: Iterable[NamedQueueConfig]) -> tuple[NamedQueueConfig, ...]:
+    return tuple(backends)
+
+
+def _names_are_clear(_: object, __: Attribute[Any], backends: tuple[NamedQueueConfig, ...]) -> None:
+    names = [backend.name for backend in backends]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"two backends are named {', '.join(twice)}")
+    primaries = [backend.name for backend in backends if backend.primary]
+    if len(primaries) > 1:
+        raise ValueError(f"only one backend can be primary, not {' and '.join(primaries)}")
+
+
 @frozen(kw_only=True)
 class QueueConfig(BaseConfig):
     """Section ``queue``: the backends of the bus."""
 
     config_section: ClassVar[str] = CONFIG_SECTION
 
-    backends: Sequence[NamedQueueConfig] = field(default=(), converter=tuple)
-
-    @backends.validator
-    def _names_are_clear(self, _: Attribute[Any], backends: Sequence[NamedQueueConfig]) -> None:
-        names = [backend.name for backend in backends]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"two backends are named {', '.join(twice)}")
-        primaries = [backend.name for backend in backends if backend.primary]
-        if len(primaries) > 1:
-            raise ValueError(f"only one backend can be primary, not {' and '.join(primaries)}")
+    backends: tuple[NamedQueueConfig, ...] = field(
+        default=(), converter=_as_tuple, validator=_names_are_clear
+    )
 
     @classmethod
     def from_named_backend(cls, entry: NamedQueueConfig) -> QueueConfig:
