@@ -5,8 +5,6 @@ The names used most are here too and load on first use.
 
 from typing import TYPE_CHECKING
 
-from lexigram.contracts._lazy import lazy_exports
-
 if TYPE_CHECKING:
     from lexigram.contracts.core.errors import (
         ConfigurationError,
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
     from lexigram.contracts.queue.types import BusMessage
     from lexigram.contracts.workflow.durable import DurableRunsProtocol
 else:
+    from lexigram.contracts._lazy import lazy_exports
+
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {

@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from lexigram.contracts._lazy import lazy_exports
-
 if TYPE_CHECKING:
     from lexigram.contracts.core.clock import ClockProtocol
     from lexigram.contracts.core.di import (
@@ -47,6 +45,8 @@ if TYPE_CHECKING:
     from lexigram.contracts.core.provider import ProviderPriority, ProviderState
     from lexigram.contracts.core.result import Err, Ok, Result, UnwrapError
 else:
+    from lexigram.contracts._lazy import lazy_exports
+
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
