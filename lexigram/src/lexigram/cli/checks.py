@@ -1,0 +1,65 @@
+"""Ask an application and the contributed checks how they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from attrs import frozen
+
+from lexigram.cli.contributors.registry import Contributors, load_contributed
+from lexigram.cli.failures import summary
+from lexigram.contracts.cli import HealthCheckContribution
+from lexigram.contracts.core.health import HealthCheckResult, HealthStatus, worst
+
+if TYPE_CHECKING:
+    from lexigram.app import Application
+
+
+@frozen(kw_only=True)
+class HealthReport:
+    """Every component, and the status of the whole."""
+
+    # Contributed checks that are not critical are shown here but do not count.
+    status: HealthStatus
+    components: list[dict[str, Any]]
+
+
+async def check_health(application: Application, contributors: Contributors) -> HealthReport:
+    """Start the application, ask everything at once, stop it."""
+    checks = list(contributors.health_checks.values())
+    answers: dict[str, HealthCheckResult] = {}
+    async with application as app, anyio.create_task_group() as tasks:
+        for check in checks:
+            tasks.start_soon(_ask, check, answers)
+        own = await app.health_check()
+    counted = [own.status, *(answers[check.name].status for check in checks if check.critical)]
+    components = [
+        *({**result.to_dict(), "contributor": None} for result in own.components),
+        *({**answers[c.name].to_dict(), "contributor": c.contributor} for c in checks),
+    ]
+    return HealthReport(status=worst(counted), components=components)
+
+
+async def _ask(check: HealthCheckContribution, answers: dict[str, HealthCheckResult]) -> None:
+    """One contributed check; what raises or takes too long is UNHEALTHY."""
+    started = anyio.current_time()
+    try:
+        with anyio.fail_after(check.timeout):
+            result = await load_contributed(check.contributor, check.check_path)()
+        if not isinstance(result, HealthCheckResult):
+            raise TypeError(f"{check.check_path} returned {result!r}, not a HealthCheckResult")
+    except TimeoutError:
+        result = _unhealthy(check, f"no answer within {check.timeout:g} s", started)
+    except Exception as error:  # noqa: BLE001 - code we do not own
+        result = _unhealthy(check, summary(error), started)
+    answers[check.name] = result
+
+
+def _unhealthy(check: HealthCheckContribution, error: str, started: float) -> HealthCheckResult:
+    return HealthCheckResult(
+        component=check.name,
+        status=HealthStatus.UNHEALTHY,
+        error=error,
+        duration_ms=(anyio.current_time() - started) * 1000,
+    )

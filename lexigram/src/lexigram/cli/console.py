@@ -1,0 +1,85 @@
+"""A Python prompt whose code runs in the event loop of a started application."""
+
+from __future__ import annotations
+
+import ast
+import code
+import inspect
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from lexigram.cli.contributors.registry import Contributors, load_contributed
+from lexigram.cli.failures import summary
+from lexigram.cli.output import Output
+from lexigram.contracts.cli import ShellContextContribution
+
+if TYPE_CHECKING:
+    from lexigram.app import Application
+
+
+def talk(application: Application, contributors: Contributors, output: Output) -> None:
+    """Start the application, read and run code until the end of input, stop the application.
+
+    The prompt keeps the main thread, so that Ctrl-C and line editing work as everywhere; the
+    application and what is typed run in the event loop of another thread.
+    """
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(application) as app:
+        names: dict[str, Any] = {"app": app, "container": app.container}
+        described = {"app": "the application", "container": "its container"}
+        for item in contributors.shell_context.values():
+            try:
+                names[item.name] = portal.call(_make, item, app.container)
+                described[item.name] = item.description
+            except Exception as error:  # noqa: BLE001 - code we do not own
+                output.warn(f"{item.name} of {item.contributor} is left out: {summary(error)}")
+        banner = "" if output.quiet else _banner(app.name, described)
+        AsyncConsole(names, portal).interact(banner=banner, exitmsg="")
+
+
+class AsyncConsole(code.InteractiveConsole):
+    """The standard console with ``await`` at the top level."""
+
+    def __init__(self, names: dict[str, Any], portal: BlockingPortal) -> None:
+        super().__init__(names)
+        self.compile.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        self._portal = portal
+
+    def runcode(self, code: CodeType) -> None:
+        """Run one input in the event loop; Ctrl-C cancels what it awaits."""
+        names: Any = self.locals
+        running = self._portal.start_task_soon(_run, FunctionType(code, names))
+        try:
+            leave = running.result()
+        except KeyboardInterrupt:
+            running.cancel()
+            self.write("KeyboardInterrupt\n")
+        except (Exception, CancelledError):  # noqa: BLE001 - whatever was typed
+            self.showtraceback()
+        else:
+            if leave is not None:
+                raise leave
+
+
+async def _run(typed: Callable[[], Any]) -> SystemExit | None:
+    """What ``exit()`` raised is handed over: raised here it would end the event loop."""
+    try:
+        result = typed()
+        if inspect.iscoroutine(result):
+            await result
+    except SystemExit as leave:
+        return leave
+    return None
+
+
+async def _make(item: ShellContextContribution, container: Any) -> Any:
+    made = load_contributed(item.contributor, item.factory_path)(container)
+    return await made if inspect.isawaitable(made) else made
+
+
+def _banner(name: str, described: Mapping[str, str]) -> str:
+    lines = [f"  {key}  {text}" for key, text in described.items()]
+    return "\n".join([f"{name} is running; await works here, Ctrl-D stops it.", *lines])

@@ -1,0 +1,131 @@
+"""Turn any error into text for people, data for programs, and an exit code."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+from attrs import frozen
+
+from lexigram.cli.errors import CliError
+from lexigram.cli.exit_codes import ExitCode
+from lexigram.contracts.core.errors import ConfigurationError, LexigramError
+
+
+@frozen(kw_only=True)
+class Failure:
+    """An error as the command line shows it; secrets are hidden."""
+
+    exit_code: ExitCode
+    text: str
+    data: dict[str, Any]
+    # The whole traceback, for --debug.
+    trace: str
+
+
+def describe_failure(error: BaseException) -> Failure:
+    """The failure of a command; a group of one error counts as that error."""
+    from lexigram.config import redact_text
+
+    error = _single(error)
+    text = _text(error)
+    data = _data(error)
+    if not _is_invalid_graph(error):  # its parameter names and types are not secrets
+        text = redact_text(text)
+    return Failure(
+        exit_code=exit_code_of(error),
+        text=text,
+        data=data,
+        trace=redact_text("".join(traceback.format_exception(error))),
+    )
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """The exit code that tells what kind of error it was."""
+    error = _single(error)
+    if isinstance(error, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    if isinstance(error, CliError):
+        return error.exit_code
+    if isinstance(error, ConfigurationError) or _is_usage(error):
+        return ExitCode.USAGE
+    return ExitCode.INVALID_GRAPH if _is_invalid_graph(error) else ExitCode.FAILURE
+
+
+def summary(error: BaseException) -> str:
+    """An error in one line, secrets hidden."""
+    from lexigram.config import redact_text
+
+    return redact_text(_named(error).partition("\n")[0])
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if _is_usage(error):
+        return _usage(error)
+    lines = [_named(error)]
+    lines += [f"caused by {_named(cause)}{_place(cause)}" for cause in _causes(error)]
+    if not isinstance(error, LexigramError):
+        lines[0] += _place(error)
+        lines.append("--debug shows where it came from")
+    return "\n".join(lines)
+
+
+def _data(error: BaseException) -> dict[str, Any]:
+    from lexigram.config import redact_text
+
+    if isinstance(error, LexigramError):
+        data = error.to_dict()
+    else:
+        message = error.format_message() if _is_usage(error) else str(error)  # type: ignore[attr-defined]
+        data = {"code": None, "type": type(error).__name__, "message": message, "hint": None}
+    if not _is_invalid_graph(error):
+        data["message"] = redact_text(data["message"])
+    data["causes"] = [redact_text(_named(cause)) for cause in _causes(error)]
+    return data
+
+
+def _usage(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    text: str = error.format_message()
+    if context is None:
+        return text
+    return f"{text}\n{context.get_usage()}\nTry `{context.command_path} --help`."
+
+
+def _named(error: BaseException) -> str:
+    if isinstance(error, LexigramError):
+        return str(error)
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _place(error: BaseException) -> str:
+    """File and line where the error was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"  ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    while error.__cause__ is not None:
+        error = _single(error.__cause__)
+        yield error
+
+
+def _single(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _is_usage(error: BaseException) -> bool:
+    """An error of typer's parser. Its class moved between releases, its shape did not."""
+    return hasattr(error, "format_message") and hasattr(error, "exit_code")
+
+
+def _is_invalid_graph(error: BaseException) -> bool:
+    from lexigram.di.errors import ContainerValidationError, ModuleError
+
+    return isinstance(error, ContainerValidationError | ModuleError)

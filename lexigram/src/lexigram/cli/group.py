@@ -1,0 +1,198 @@
+"""The table of commands: names and help are known, code is loaded when a command is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import typer
+from attrs import frozen
+from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.main import get_command
+
+from lexigram.cli.contributors.registry import BUILT_IN_COMMANDS, load_contributed
+from lexigram.cli.errors import ContributorError
+from lexigram.cli.paths import load_path
+from lexigram.cli.session import Session
+from lexigram.contracts.cli import CommandContribution
+
+# The class of typer's commands: click's, or typer's own copy of it in newer releases.
+_Command: Any = TyperCommand.__bases__[0]
+
+_HELP = {
+    "new": "Make a new application in a folder of its own.",
+    "run": "Run an application until it is told to stop.",
+    "inspect": "Look into an application: modules, providers, container, graph, config, health.",
+    "config": "Show, check and list the settings.",
+    "generate": "Write code with a generator of an installed package.",
+    "shell": "Start an application and talk to it.",
+    "doctor": "Check the set-up of this machine and folder.",
+    "version": "Show the installed versions.",
+}
+
+
+class Commands(TyperGroup):
+    """The root command. Listing shows names only; what is used is loaded."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*BUILT_IN_COMMANDS, *sorted(_session(ctx).contributors.commands)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in BUILT_IN_COMMANDS:
+            return with_global_options(_built_in(cmd_name))
+        found = _session(ctx).contributors.commands.get(cmd_name)
+        return with_global_options(_contributed(found)) if found else None
+
+    def invoke(self, ctx: Any) -> None:
+        # What a command returns is its own affair; exit codes are raised as typer.Exit.
+        super().invoke(ctx)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        # typer suggests names out of this mapping; the commands themselves are not needed.
+        if args[0] not in BUILT_IN_COMMANDS:
+            self.commands = dict.fromkeys(self.list_commands(ctx))  # type: ignore[assignment]
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        contributed = _session(ctx).contributors.commands
+        sections = {"Commands": [(name, _HELP[name]) for name in BUILT_IN_COMMANDS]}
+        for name, item in sorted(contributed.items()):
+            if not item.hidden:
+                title = f"{item.category.capitalize()} commands"
+                sections.setdefault(title, []).append((name, item.help))
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def with_global_options(command: Any) -> Any:
+    """Give a command, and all below it, the options that every command has."""
+    for part in _tree(command):
+        taken = {option for parameter in part.params for option in parameter.opts}
+        for flag in _GLOBAL:
+            options = [option for option in flag.options if option not in taken]
+            if options:
+                part.params.append(flag.option(options))
+    return command
+
+
+@frozen
+class _Flag:
+    """An option of every command, before or after it: sets one attribute of the output."""
+
+    options: Sequence[str]
+    help: str
+    attribute: str
+    value: bool = True
+
+    def option(self, options: Sequence[str]) -> TyperOption:
+        def note(ctx: Any, _parameter: Any, given: bool) -> None:
+            if given:
+                setattr(_session(ctx).output, self.attribute, self.value)
+
+        return TyperOption(
+            # The name keeps clear of a command's own parameters.
+            param_decls=[f"lexigram_{self.attribute}", *options],
+            is_flag=True,
+            default=False,
+            expose_value=False,
+            is_eager=True,
+            callback=note,
+            help=self.help,
+        )
+
+
+_GLOBAL = (
+    _Flag(("--json",), "Print one JSON document.", "json"),
+    _Flag(("--quiet", "-q"), "Print results and problems only.", "quiet"),
+    _Flag(("--no-color",), "Print without colours.", "color", value=False),
+    _Flag(("--debug",), "Show tracebacks.", "debug"),
+)
+
+
+def _session(ctx: Any) -> Session:
+    session: Session = ctx.find_root().obj
+    return session
+
+
+def _tree(command: Any) -> Iterator[Any]:
+    yield command
+    for child in getattr(command, "commands", {}).values():
+        yield from _tree(child)
+
+
+def _built_in(name: str) -> Any:
+    return _command(load_path(f"lexigram.cli.commands.{name}:app"), name)
+
+
+def _contributed(item: CommandContribution) -> Any:
+    found = load_contributed(item.contributor, item.app_factory_path)
+    try:
+        command = _command(found if _is_command(found) else found(), item.name)
+    except Exception as error:
+        raise ContributorError(
+            f"{item.app_factory_path}, named by the contributor {item.contributor}, "
+            "did not make a command",
+            hint="it must be a typer app, or a function without arguments that returns one",
+        ) from error
+    if item.requires_app_context:
+        _load_application_first(command)
+    return command
+
+
+def _is_command(found: Any) -> bool:
+    return isinstance(found, typer.Typer) or hasattr(found, "make_context")
+
+
+def _command(found: Any, name: str) -> Any:
+    """A typer app, or a command of click, as a command of this group."""
+    if isinstance(found, typer.Typer):
+        found.pretty_exceptions_enable = False
+        command: Any = get_command(found)
+    elif isinstance(found, _Command):
+        command = found
+    elif hasattr(found, "make_context"):
+        command = _foreign(found, name)
+    else:
+        raise TypeError(f"{found!r} is not a typer app")
+    command.name = name
+    return command
+
+
+def _foreign(command: Any, name: str) -> Any:
+    """A command of click where typer has its own copy of it: all arguments are passed on."""
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+    def call(ctx: typer.Context) -> None:
+        command.main(ctx.args, prog_name=ctx.command_path)
+
+    app = typer.Typer(add_completion=False)
+    app.command(name, help=command.help, context_settings=settings)(call)
+    return get_command(app)
+
+
+def _load_application_first(command: Any) -> None:
+    def note(ctx: Any, _parameter: Any, value: str | None) -> None:
+        if value:
+            _session(ctx).target = value
+
+    for part in _tree(command):
+        part.params.append(
+            TyperOption(
+                param_decls=["lexigram_app", "--app"],
+                metavar="MODULE:APP",
+                expose_value=False,
+                callback=note,
+                help="The application. Default: the one named in pyproject.toml.",
+            )
+        )
+        if not hasattr(part, "commands"):
+            part.invoke = _loading(part.invoke)
+
+
+def _loading(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def load_and_invoke(ctx: Any) -> Any:
+        _session(ctx).application  # noqa: B018 - raises before the command starts
+        return invoke(ctx)
+
+    return load_and_invoke
