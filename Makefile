@@ -33,8 +33,15 @@ $(BENCH_READY): $(PROJECTS) benchmarks/requirements.txt tools/bootstrap.py
 	@python3 tools/bootstrap.py .venv-bench --python "$(PY)" --requirements benchmarks/requirements.txt
 	@touch $@
 
+DEMO := examples.hello.app:create
+show = @printf '\n\033[1m$$ lexigram %s\033[0m\n' '$(1)'; $(VENV)/bin/lexigram $(1)
+
 demo: $(READY)
-	@$(PYTHON) -m examples.hello
+	$(call show,inspect modules $(DEMO))
+	$(call show,inspect graph --of modules $(DEMO))
+	$(call show,inspect graph $(DEMO))
+	$(call show,inspect health $(DEMO))
+	@printf '\n\033[1m$$ python -m examples.hello\033[0m\n'; $(PYTHON) -m examples.hello
 
 test: $(READY)
 	$(PYTHON) -m pytest $(ARGS)
