@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import PurePath
 from typing import Any
@@ -27,7 +27,7 @@ def safe(value: Any, *, secret: bool = False) -> Any:
         return safe_fields(value)
     if isinstance(value, Mapping):
         return {key: safe(item, secret=is_secret_name(str(key))) for key, item in value.items()}
-    if isinstance(value, Iterable):
+    if isinstance(value, list | tuple | set | frozenset):
         return [safe(item) for item in value]
     return value
 
