@@ -1,10 +1,13 @@
 """The exact text of every kind of problem, and that all of them come at once."""
 
+from contextlib import suppress
 from typing import Annotated, ClassVar, Literal
 
 import pytest
 from attrs import field, frozen
 from attrs.validators import ge, in_, le
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lexigram.config import BaseConfig, ConfigSourceError, LexigramConfig, SecretStr, load_config
 
@@ -347,3 +350,47 @@ class Login(BaseConfig):
 def test_what_a_class_itself_refuses_is_told_without_its_secrets():
     text = problems_of(lambda: Login.from_dict({"key": "hunter2"}))
     assert text == one("given value  login\n    a key ('***') needs a user")
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["servers", "size", "name", "port", "limits", "x"]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["servers", "size", "colour", "x"]), anything))
+def test_any_data_is_accepted_or_refused_and_never_crashes(data):
+    with suppress(ConfigSourceError):
+        assert isinstance(Farm.from_dict(data), Farm)
+
+
+@given(
+    st.text(max_size=40)
+    | st.text(st.sampled_from("app:env-[]{}&*!|>'\"%@`#?,\n\t 0x1.e_~<$"), max_size=40),
+    st.dictionaries(
+        st.text(st.sampled_from("APFARM_01"), max_size=12).map(lambda name: f"LEX_{name}"),
+        st.text(max_size=10),
+    ),
+)
+def test_any_file_and_any_variables_are_accepted_or_refused(tmp_path_factory, content, variables):
+    folder = tmp_path_factory.mktemp("config")
+    (folder / "application.yaml").write_bytes(content.encode("utf-8", "surrogatepass"))
+    with suppress(ConfigSourceError):
+        load_config(base_path=folder, env=variables, sections={"farm": Farm})
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "1" * 400 + ".5.5"])
+def test_numbers_too_long_to_read_are_refused(text):
+    with pytest.raises(ConfigSourceError, match="expected int"):
+        Farm.from_env({"LEX_FARM__SIZE": text})
+
+
+def test_a_number_too_large_for_a_float_is_refused():
+    with pytest.raises(ConfigSourceError, match="expected float"):
+        Farm.from_dict({"servers": [{"name": "a", "ratio": 10**400}]})

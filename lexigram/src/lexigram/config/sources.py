@@ -63,7 +63,7 @@ def read_environment(env: Mapping[str, str], section: KeyPath = ()) -> ConfigTre
     paths = sorted((variable_path(name), name) for name in names)
     # Parents first, so that a variable for a whole section meets those for parts of it.
     for path, name in sorted(paths, key=lambda item: len(item[0])):
-        keys = tuple(int(part) if part.isdigit() else part for part in path)
+        keys = tuple(int(part) if part.isdecimal() else part for part in path)
         if keys[: len(section)] == section:
             _set_variable(tree, keys, name, env[name])
     return tree

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -110,19 +111,15 @@ def _bool(value: Any) -> bool:
 def _int(value: Any) -> int:
     if type(value) is int:
         return value
-    if isinstance(value, Text) and re.fullmatch(r"\s*[-+]?[0-9]+\s*", value):
+    if isinstance(value, Text) and re.fullmatch(r"\s*[-+]?[0-9]{1,99}\s*", value):
         return int(value)
     raise _wrong(value, int)
 
 
 def _float(value: Any) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(value, Text):
-        try:
+    if isinstance(value, int | float | Text) and not isinstance(value, bool):
+        with suppress(ValueError, OverflowError):
             return float(value)
-        except ValueError:
-            pass
     raise _wrong(value, float)
 
 
