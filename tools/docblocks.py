@@ -4,7 +4,7 @@ In order, in one folder per page:
 
 - ``python`` runs as its own script; a following ``text output`` block is what it prints.
 - ``python file=NAME`` (or any language with ``file=``) is written for the later blocks.
-- ``python no-run="reason"`` is shown only; the reason is required.
+- ``no-run="reason"`` after the language: shown only; the reason is required.
 - ``console``: lines ``$ command`` are run when the command is one of COMMANDS, the lines below
   are its output; ``# exit 2`` after a command expects that exit code. ``...`` matches anything.
 """
@@ -54,12 +54,16 @@ class Page:
         return sum(self._block(block) for block in blocks(self.path))
 
     def _block(self, block: Block) -> bool:
+        if "no-run" in block.options:
+            if not block.options["no-run"]:
+                raise self._error(block.line, 'no-run needs a reason: no-run="why"')
+            return False
         if "file" in block.options:
             target = self.folder / block.options["file"]
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(block.text, encoding="utf-8")
         elif block.language == "python":
-            return self._python(block)
+            self._python(block)
         elif block.language in {"console", "sh", "bash"}:
             return self._console(block)
         elif "output" in block.options:
@@ -68,16 +72,11 @@ class Page:
             return False
         return True
 
-    def _python(self, block: Block) -> bool:
-        if "no-run" in block.options:
-            if not block.options["no-run"]:
-                raise self._error(block.line, 'no-run needs a reason: python no-run="why"')
-            return False
+    def _python(self, block: Block) -> None:
         script = self.folder / f"block_at_line_{block.line}.py"
         # Blank lines first, so that a traceback shows the line of the page.
         script.write_text("\n" * (block.line - 1) + block.text, encoding="utf-8")
         self.printed = self._command(block.line, [sys.executable, script.name], 0)
-        return True
 
     def _console(self, block: Block) -> bool:
         ran = False

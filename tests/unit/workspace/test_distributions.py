@@ -72,12 +72,12 @@ def test_the_namespace_folders_hold_no_init_file():
 @pytest.mark.parametrize("member", MEMBERS)
 def test_type_checkers_may_trust_every_package_of_a_distribution(member):
     source = ROOT / member / "src" / "lexigram"
-    if (source / "py.typed").exists():  # covers the single-file modules too
-        return
     packages = {p.parent for p in source.rglob("__init__.py")}
     tops = {p for p in packages if p.parent not in packages}
     assert tops
     assert [p for p in tops if not (p / "py.typed").exists()] == []
+    # A single file in the namespace has no place for its own marker.
+    assert list(source.glob("*.py")) == []
 
 
 def test_no_lock_file_with_addresses_is_tracked():
