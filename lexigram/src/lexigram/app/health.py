@@ -1,0 +1,118 @@
+"""Ask every provider how it is, within a time limit, and never fail while asking."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+
+import anyio
+from attrs import frozen
+
+from lexigram.contracts.core.health import (
+    AggregateHealthResult,
+    HealthCheckCategory,
+    HealthCheckResult,
+    HealthStatus,
+)
+from lexigram.contracts.core.provider import ProviderState
+from lexigram.di.provider import Provider
+
+Check = Callable[[float], Awaitable[HealthCheckResult]]
+
+
+@frozen
+class NamedCheck:
+    """A health check and the component it speaks for."""
+
+    component: str
+    check: Check
+
+
+def provider_check(provider: Provider) -> NamedCheck:
+    """The check of a provider; one that failed to boot but is not required is DEGRADED."""
+
+    async def check(timeout: float) -> HealthCheckResult:
+        if provider.state is ProviderState.FAILED:
+            return HealthCheckResult(
+                component=provider.name,
+                status=HealthStatus.DEGRADED,
+                message="failed to boot; the application runs without it",
+            )
+        return await provider.health_check(timeout)
+
+    return NamedCheck(provider.name, check)
+
+
+def verdict(
+    component: str, status: HealthStatus, message: str, error: str | None = None
+) -> NamedCheck:
+    """A check whose answer is known already."""
+
+    async def check(timeout: float) -> HealthCheckResult:
+        return HealthCheckResult(component=component, status=status, message=message, error=error)
+
+    return NamedCheck(component, check)
+
+
+async def ask_all(checks: Sequence[NamedCheck], timeout: float) -> AggregateHealthResult:
+    """Run the checks side by side; one that raises or hangs is UNHEALTHY, never an exception."""
+    answers: dict[int, HealthCheckResult] = {}
+
+    async def ask(index: int, check: NamedCheck) -> None:
+        answers[index] = await _ask(check, timeout)
+
+    async with anyio.create_task_group() as tasks:
+        for index, check in enumerate(checks):
+            tasks.start_soon(ask, index, check)
+    return AggregateHealthResult(tuple(answers[index] for index in range(len(checks))))
+
+
+def without_details(result: AggregateHealthResult) -> AggregateHealthResult:
+    """Only component and status, for those who should not see more."""
+    return AggregateHealthResult(
+        tuple(
+            HealthCheckResult(component=item.component, status=item.status, category=item.category)
+            for item in result.components
+        )
+    )
+
+
+def of_category(
+    result: AggregateHealthResult, category: HealthCheckCategory
+) -> AggregateHealthResult:
+    """The components of one probe."""
+    return AggregateHealthResult(
+        tuple(item for item in result.components if item.category is category)
+    )
+
+
+async def _ask(check: NamedCheck, timeout: float) -> HealthCheckResult:
+    started = time.perf_counter()
+    failure = f"no answer within {timeout:g} s"
+    with anyio.move_on_after(timeout):
+        try:
+            result = await check.check(timeout)
+            return _stamped(result, started)
+        except Exception as error:  # noqa: BLE001 - a check that raises is an answer
+            failure = f"{type(error).__name__}: {error}"
+    result = HealthCheckResult(
+        component=check.component,
+        status=HealthStatus.UNHEALTHY,
+        message="the health check failed",
+        error=failure,
+    )
+    return _stamped(result, started)
+
+
+def _stamped(result: HealthCheckResult, started: float) -> HealthCheckResult:
+    return HealthCheckResult(
+        component=result.component,
+        status=result.status,
+        message=result.message,
+        error=result.error,
+        duration_ms=result.duration_ms or (time.perf_counter() - started) * 1000,
+        details=result.details,
+        checked_at=result.checked_at or datetime.now(UTC),
+        category=result.category,
+    )

@@ -1,0 +1,193 @@
+"""Bring providers up level by level, and take them down in reverse, whatever fails."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any
+
+import anyio
+from attrs import define, field
+
+from lexigram.app.errors import AppShutdownError
+from lexigram.app.order import Seat
+from lexigram.contracts.core.provider import ProviderState
+from lexigram.di.container import Container
+from lexigram.di.errors import PromiseError, ProviderError
+from lexigram.di.provider import Provider
+from lexigram.di.resources import Owned
+
+# After the shutdown time is used up, what is left still gets this long, level by level.
+LAST_CHANCE_SECONDS = 1.0
+
+Announce = Callable[[Provider, float], Awaitable[None]]  # who has booted, in how many ms
+
+log = logging.getLogger(__name__)
+
+
+@define(eq=False)
+class Lifecycle:
+    """The lives of all providers: each from boot to shutdown in one task of its own."""
+
+    container: Container
+    boot_timeout: float
+    on_death: Callable[[str, BaseException], None]
+    announce: Announce
+    _levels: list[list[tuple[Seat, Owned]]] = field(factory=list)
+    _failures: list[Exception] = field(factory=list)
+
+    async def boot(self, levels: Sequence[Sequence[Seat]]) -> None:
+        """Boot every level. The first failure cancels its level and is raised by name."""
+        for level in levels:
+            booted: list[tuple[Seat, Owned]] = []
+            self._levels.append(booted)
+            try:
+                async with anyio.create_task_group() as tasks:
+                    for seat in level:
+                        tasks.start_soon(
+                            self._boot, seat, booted, name=f"boot {seat.provider.name}"
+                        )
+            except BaseExceptionGroup as group:
+                raise _first(group) from None
+
+    async def shutdown(self, timeout: float, error: BaseException | None = None) -> None:
+        """Shut down all that booted, in reverse, then the container's resources.
+
+        One that raises or hangs does not keep the others from being stopped; all failures are
+        raised together in one AppShutdownError.
+        """
+        deadline = anyio.current_time() + timeout
+        while self._levels:
+            level = self._levels.pop()
+            await self._within(deadline, self._shutdown_level, level)
+        await self._within(deadline, self._close_container, error)
+        failures, self._failures = self._failures, []
+        if failures:
+            raise _not_clean(failures, timeout)
+
+    async def _boot(self, seat: Seat, booted: list[tuple[Seat, Owned]]) -> None:
+        provider = seat.provider
+        owned = Owned(
+            f"provider {provider.name}",
+            self._live(seat),
+            lambda error: self.on_death(f"provider {provider.name}", error),
+        )
+        began = time.perf_counter()
+        try:
+            await self._start(provider, owned)
+        except Exception as error:
+            provider.state = ProviderState.FAILED
+            await _tell(provider, error, "boot")
+            if provider.required:
+                raise _boot_failed(seat, error) from error
+            log.warning("provider %s failed to boot: %r", provider.name, error)
+            return
+        provider.state = ProviderState.BOOTED
+        booted.append((seat, owned))
+        await self.announce(provider, (time.perf_counter() - began) * 1000)
+
+    async def _start(self, provider: Provider, owned: Owned) -> None:
+        seconds = provider.boot_timeout or self.boot_timeout
+        with anyio.move_on_after(seconds) as limit:
+            await owned.start()
+        if limit.cancelled_caught:
+            raise TimeoutError(f"boot did not finish within {seconds:g} s")
+
+    async def _live(self, seat: Seat) -> AsyncGenerator[None, None]:
+        """Boot, stay, shut down: one generator, so that it all happens in its owner task."""
+        provider = seat.provider
+        await self.container.start(provider)
+        view = self.container.boot_view(seat.node, provider)
+        await provider.boot(view)
+        view.booted()
+        broken = self.container.broken_promises(provider)
+        if broken:
+            raise PromiseError(
+                f"{', '.join(broken)} was promised in register() and not bound in boot()",
+                hint=f"call container.bind({broken[0]}, value) in boot()",
+            )
+        try:
+            yield
+        finally:
+            await provider.shutdown()
+
+    async def _within(
+        self, deadline: float, step: Callable[..., Awaitable[None]], *args: Any
+    ) -> None:
+        seconds = max(deadline - anyio.current_time(), LAST_CHANCE_SECONDS)
+        with anyio.move_on_after(seconds):
+            await step(*args)
+
+    async def _shutdown_level(self, level: list[tuple[Seat, Owned]]) -> None:
+        async with anyio.create_task_group() as tasks:
+            for seat, owned in level:
+                tasks.start_soon(self._shutdown, seat.provider, owned)
+
+    async def _shutdown(self, provider: Provider, owned: Owned) -> None:
+        try:
+            await owned.stop()
+        except Exception as error:  # noqa: BLE001 - the others must be stopped too
+            self._failures.append(_shutdown_failed(provider.name, error))
+            await _tell(provider, error, "shutdown")
+        except BaseException:
+            late = TimeoutError("shutdown did not finish in time and was cancelled")
+            self._failures.append(_shutdown_failed(provider.name, late))
+            raise
+        finally:
+            provider.state = ProviderState.SHUTDOWN
+
+    async def _close_container(self, error: BaseException | None) -> None:
+        try:
+            await self.container.aclose(error)
+        except Exception as failure:  # noqa: BLE001 - raised with the others
+            self._failures.append(failure)
+
+
+async def _tell(provider: Provider, error: Exception, phase: str) -> None:
+    try:
+        await provider.on_error(error, phase)
+    except Exception:
+        log.exception("on_error of provider %s failed", provider.name)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The failure that cancelled the level; siblings that failed too are noted on it."""
+    first, *others = group.exceptions
+    if isinstance(first, BaseExceptionGroup):
+        return _first(first)
+    for other in others:
+        first.add_note(f"another provider of the same level failed too: {other}")
+    return first
+
+
+def _boot_failed(seat: Seat, error: Exception) -> ProviderError:
+    return ProviderError(
+        f'provider "{seat.provider.name}" of {seat.node.name} failed to boot: '
+        f"{type(error).__name__}: {error}",
+        provider=seat.provider.name,
+        phase="boot",
+        hint="the cause is above; required=False lets the application run without this provider",
+    )
+
+
+def _shutdown_failed(name: str, error: Exception) -> ProviderError:
+    failure = ProviderError(
+        f'provider "{name}" failed to shut down: {type(error).__name__}: {error}',
+        provider=name,
+        phase="shutdown",
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def _not_clean(failures: list[Exception], timeout: float) -> AppShutdownError:
+    names = [
+        failure.provider if isinstance(failure, ProviderError) else type(failure).__name__
+        for failure in failures
+    ]
+    return AppShutdownError(
+        f"not everything stopped cleanly within {timeout:g} s: {', '.join(names)}",
+        details={"failed": names},
+        cause=ExceptionGroup("shutdown failures", failures),
+    )
