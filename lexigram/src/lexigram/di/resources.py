@@ -20,7 +20,7 @@ class Owned:
     The task is held here and always awaited by ``stop``; nothing outlives its owner.
     """
 
-    __slots__ = ("_generator", "_on_death", "_ready", "_stop", "_task", "name")
+    __slots__ = ("_asked", "_error", "_generator", "_on_death", "_ready", "_task", "name")
 
     def __init__(
         self, name: str, generator: AsyncGenerator[Any, None], on_death: OnDeath | None = None
@@ -29,12 +29,13 @@ class Owned:
         self._generator = generator
         self._on_death = on_death
         self._task: asyncio.Task[None] | None = None
+        self._error: BaseException | None = None
 
     async def start(self) -> Any:
         """Run to the first ``yield`` and return its value. A cancelled start undoes itself."""
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Any] = loop.create_future()
-        self._stop: asyncio.Future[BaseException | None] = loop.create_future()
+        self._asked = anyio.Event()
         task = self._task = loop.create_task(self._live(), name=self.name)
         try:
             await asyncio.wait((self._ready, task), return_when=asyncio.FIRST_COMPLETED)
@@ -52,35 +53,37 @@ class Owned:
         """Let the generator tear down, seeing ``error``; raises what teardown raised."""
         if self._task is None:
             return
-        if not self._stop.done():
-            self._stop.set_result(error)
+        if not self._asked.is_set():
+            self._error = error
+            self._asked.set()
         task, self._task = self._task, None
         try:
             await asyncio.shield(_settled(task))
         except asyncio.CancelledError:
             await _ended(task)
             raise
-        failure = None if task.cancelled() else task.exception()
-        if failure is not None and failure is not error:
+        failure = None if task.cancelled() else _news(task.exception(), error)
+        if failure is not None:
             raise failure
 
     async def _live(self) -> None:
-        error: BaseException | None = None
         try:
             async with asynccontextmanager(lambda: self._generator)() as value:
                 self._ready.set_result(value)
-                error = await self._stop
-                if error is not None:
-                    raise error
+                await self._asked.wait()
+                if self._error is not None:
+                    raise self._error
         except BaseException as failure:
-            died_in_use = self._ready.done() and not self._stop.done()
-            if failure is error:
+            if self._asked.is_set() and failure is self._error:
                 return
-            if died_in_use and self._on_death is not None:
-                self._on_death(failure)
+            self._report(failure)
             raise
-        if self._ready.done() and not self._stop.done() and self._on_death is not None:
-            self._on_death(ResourceError(f"{self.name} ended while it was in use"))
+        self._report(ResourceError(f"{self.name} ended while it was in use"))
+
+    def _report(self, failure: BaseException) -> None:
+        """Tell of a death in use; before the first yield and after ``stop`` others are told."""
+        if self._ready.done() and not self._asked.is_set() and self._on_death is not None:
+            self._on_death(failure)
 
 
 Exit = Owned | AsyncGenerator[Any, None] | Generator[Any, None, None]
@@ -169,8 +172,18 @@ async def _finish_owned(item: Owned, error: BaseException | None) -> BaseExcepti
 def _collect(
     failures: list[BaseException], error: BaseException | None, failure: BaseException | None
 ) -> None:
-    if failure is not None and failure is not error:
+    failure = _news(failure, error)
+    if failure is not None:
         failures.append(failure)
+
+
+def _news(failure: BaseException | None, error: BaseException | None) -> BaseException | None:
+    """What a teardown raised beyond the error it was shown; a task group wraps that in a group."""
+    if failure is error:
+        return None
+    if isinstance(failure, BaseExceptionGroup) and error is not None:
+        return failure.split(lambda leaf: leaf is error)[1]
+    return failure
 
 
 def _raise(failures: list[BaseException]) -> None:
