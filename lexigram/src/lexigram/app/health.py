@@ -49,7 +49,7 @@ def verdict(
 ) -> NamedCheck:
     """A check whose answer is known already."""
 
-    async def check(timeout: float) -> HealthCheckResult:
+    async def check(_timeout: float) -> HealthCheckResult:
         return HealthCheckResult(component=component, status=status, message=message, error=error)
 
     return NamedCheck(component, check)

@@ -49,7 +49,8 @@ class Lifecycle:
                             self._boot, seat, booted, name=f"boot {seat.provider.name}"
                         )
             except BaseExceptionGroup as group:
-                raise _first(group) from None
+                first = _first(group)
+                raise first from first.__cause__
 
     async def shutdown(self, timeout: float, error: BaseException | None = None) -> None:
         """Shut down all that booted, in reverse, then the container's resources.

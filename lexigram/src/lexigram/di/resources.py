@@ -76,14 +76,18 @@ class Owned:
         except BaseException as failure:
             if self._asked.is_set() and failure is self._error:
                 return
-            self._report(failure)
-            raise
+            if not self._report(failure):
+                raise
+            return
         self._report(ResourceError(f"{self.name} ended while it was in use"))
 
-    def _report(self, failure: BaseException) -> None:
-        """Tell of a death in use; before the first yield and after ``stop`` others are told."""
-        if self._ready.done() and not self._asked.is_set() and self._on_death is not None:
+    def _report(self, failure: BaseException) -> bool:
+        """Tell of a death in use; before the first yield and after ``stop`` the caller sees it."""
+        in_use = self._ready.done() and not self._asked.is_set()
+        if in_use and self._on_death is not None:
             self._on_death(failure)
+            return True
+        return False
 
 
 Exit = Owned | AsyncGenerator[Any, None] | Generator[Any, None, None]
