@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -10,7 +11,12 @@ from attrs import frozen
 from lexigram.cli.contributors.registry import Contributors, load_contributed
 from lexigram.cli.failures import summary
 from lexigram.contracts.cli import HealthCheckContribution
-from lexigram.contracts.core.health import HealthCheckResult, HealthStatus, worst
+from lexigram.contracts.core.health import (
+    AggregateHealthResult,
+    HealthCheckResult,
+    HealthStatus,
+    worst,
+)
 
 if TYPE_CHECKING:
     from lexigram.app import Application
@@ -29,6 +35,7 @@ async def check_health(application: Application, contributors: Contributors) -> 
     """Start the application, ask everything at once, stop it."""
     checks = list(contributors.health_checks.values())
     answers: dict[str, HealthCheckResult] = {}
+    own = AggregateHealthResult()
     async with application as app, anyio.create_task_group() as tasks:
         for check in checks:
             tasks.start_soon(_ask, check, answers)
@@ -49,6 +56,7 @@ async def _ask(check: HealthCheckContribution, answers: dict[str, HealthCheckRes
             result = await load_contributed(check.contributor, check.check_path)()
         if not isinstance(result, HealthCheckResult):
             raise TypeError(f"{check.check_path} returned {result!r}, not a HealthCheckResult")
+        result = replace(result, status=HealthStatus(result.status))
     except TimeoutError:
         result = _unhealthy(check, f"no answer within {check.timeout:g} s", started)
     except Exception as error:  # noqa: BLE001 - code we do not own

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import code
 import inspect
+import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from types import CodeType, FunctionType
@@ -57,11 +58,19 @@ class AsyncConsole(code.InteractiveConsole):
         except KeyboardInterrupt:
             running.cancel()
             self.write("KeyboardInterrupt\n")
-        except (Exception, CancelledError):  # noqa: BLE001 - whatever was typed
-            self.showtraceback()
+        except (Exception, CancelledError) as error:  # noqa: BLE001 - whatever was typed
+            self.write("".join(traceback.format_exception(_as_typed(error))))
         else:
             if leave is not None:
                 raise leave
+
+
+def _as_typed(error: BaseException) -> BaseException:
+    """The error without the frames that led to what was typed."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename != "<console>":
+        frame = frame.tb_next
+    return error.with_traceback(frame)
 
 
 async def _run(typed: Callable[[], Any]) -> SystemExit | None:

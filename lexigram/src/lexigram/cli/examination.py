@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from lexigram.cli.contributors.registry import load_contributed
 from lexigram.cli.errors import ContributorError
@@ -135,7 +136,7 @@ def _contributed(contributor: str, path: str) -> Callable[[], DoctorResult]:
         result = load_contributed(contributor, path)()
         if not isinstance(result, DoctorResult):
             raise TypeError(f"{path} returned {result!r}, not a DoctorResult")
-        return result
+        return replace(result, status=DoctorStatus(result.status))
 
     return check
 
@@ -145,4 +146,4 @@ def _verdict(check: Callable[[], DoctorResult]) -> DoctorResult:
         return check()
     except Exception as error:  # noqa: BLE001 - a failing check is a finding, not the end
         failure = describe_failure(error)
-        return DoctorResult(_ERROR, failure.text, failure.data["hint"], failure.data)
+        return DoctorResult(_ERROR, failure.text, None, failure.data)

@@ -75,14 +75,21 @@ def _text(error: BaseException) -> str:
 
 def _data(error: BaseException) -> dict[str, Any]:
     from lexigram.config import redact_text
+    from lexigram.config.safe import safe
 
     if isinstance(error, LexigramError):
         data = error.to_dict()
     else:
         message = error.format_message() if _is_usage(error) else str(error)  # type: ignore[attr-defined]
-        data = {"code": None, "type": type(error).__name__, "message": message, "hint": None}
+        data = {
+            "code": None,
+            "type": type(error).__name__,
+            "message": message,
+            "hint": None,
+            "details": {},
+        }
     if not _is_invalid_graph(error):
-        data["message"] = redact_text(data["message"])
+        data |= {"message": redact_text(data["message"]), "details": safe(data["details"])}
     data["causes"] = [redact_text(_named(cause)) for cause in _causes(error)]
     return data
 
@@ -103,15 +110,31 @@ def _named(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """File and line where the error was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
+    """File and line where the error was raised, outside of the import machinery."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<")
+    ]
     return f"  ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    while error.__cause__ is not None:
-        error = _single(error.__cause__)
-        yield error
+    """What led to an error, nearest first; all members of a group."""
+    pending = _behind(error)
+    while pending:
+        cause = _single(pending.pop(0))
+        yield cause
+        pending = _behind(cause) + pending
+
+
+def _behind(error: BaseException) -> list[BaseException]:
+    found: list[BaseException] = []
+    if isinstance(error, BaseExceptionGroup):
+        found += error.exceptions
+    if error.__cause__ is not None:
+        found.append(error.__cause__)
+    return found
 
 
 def _single(error: BaseException) -> BaseException:
@@ -126,6 +149,9 @@ def _is_usage(error: BaseException) -> bool:
 
 
 def _is_invalid_graph(error: BaseException) -> bool:
+    if not isinstance(error, LexigramError) or isinstance(error, CliError):
+        return False  # without loading the container to find out
+    from lexigram.app import AppStartupError
     from lexigram.di.errors import ContainerValidationError, ModuleError
 
-    return isinstance(error, ContainerValidationError | ModuleError)
+    return isinstance(error, ContainerValidationError | ModuleError | AppStartupError)

@@ -19,6 +19,7 @@ from lexigram.contracts.cli import CommandContribution
 # The class of typer's commands: click's, or typer's own copy of it in newer releases.
 _Command: Any = TyperCommand.__bases__[0]
 
+_COMPLETION = {"--install-completion", "--show-completion"}
 _HELP = {
     "new": "Make a new application in a folder of its own.",
     "run": "Run an application until it is told to stop.",
@@ -147,8 +148,9 @@ def _is_command(found: Any) -> bool:
 def _command(found: Any, name: str) -> Any:
     """A typer app, or a command of click, as a command of this group."""
     if isinstance(found, typer.Typer):
-        found.pretty_exceptions_enable = False
         command: Any = get_command(found)
+        # Completion is offered once, by the root.
+        command.params = [item for item in command.params if not _COMPLETION & {*item.opts}]
     elif isinstance(found, _Command):
         command = found
     elif hasattr(found, "make_context"):
@@ -156,6 +158,8 @@ def _command(found: Any, name: str) -> Any:
     else:
         raise TypeError(f"{found!r} is not a typer app")
     command.name = name
+    for part in _tree(command):
+        part.rich_markup_mode = None  # one look for all, and rich would cost 120 ms
     return command
 
 

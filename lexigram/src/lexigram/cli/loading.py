@@ -76,7 +76,7 @@ def _import(name: str) -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-            raise _no_module(name) from error
+            raise _no_module(name) from None
         raise TargetError(
             f"importing {name} failed: there is no module {error.name}",
             hint=f"install the package that brings {error.name}, or correct the import",
@@ -162,4 +162,6 @@ def _without_arguments(found: Callable[..., Any]) -> bool:
 def _kind(value: Any) -> str:
     if inspect.isfunction(value):
         return "a function with arguments"
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"an object of type {type(value).__name__}"

@@ -95,7 +95,11 @@ class Output:
         for row in rows:
             cells = [_cell(row[column]) for column in columns]
             table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
-        self._console().print(table)
+        console = self._console()
+        with console.capture() as drawn:
+            console.print(table)
+        # rich fills the last column up with blanks.
+        _write(sys.stdout, "\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
     def _console(self) -> Console:
         from rich.console import Console

@@ -60,13 +60,13 @@ class Session:
         from lexigram.observability.logging import configure_logging
 
         settings = read_config(self.application).logging
-        if self.output.debug:
-            settings = evolve(settings, level="DEBUG")
-        elif quiet or self.output.quiet:
-            settings = evolve(settings, level="WARNING")
         if self.output.json:
             settings = evolve(settings, json_format=True)
-        configure_logging(settings)
+        if self.output.debug:
+            configure_logging(evolve(settings, level="DEBUG"), quiet=False)
+        else:
+            # None: the variable LEX_QUIET decides.
+            configure_logging(settings, quiet=quiet or self.output.quiet or None)
 
     def run(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Start the application, call ``func`` with what it asks for, stop the application."""

@@ -25,11 +25,12 @@ def read_config(application: Application | None = None) -> LexigramConfig:
     Every problem is in one ConfigSourceError. Without an application nobody says which sections
     exist, so they are not checked.
     """
-    from lexigram.app import ApplicationError
     from lexigram.config import load_config
 
     if application is None:
         return load_config()
+    from lexigram.app import ApplicationError
+
     models = section_models(application)
     try:
         given = application.config

@@ -19,7 +19,7 @@ Target = Annotated[
     ),
 ]
 
-app = typer.Typer(rich_markup_mode=None, help="Show, check and list the settings.")
+app = typer.Typer(help="Show, check and list the settings.")
 
 
 @app.command()

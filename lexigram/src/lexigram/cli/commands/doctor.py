@@ -9,7 +9,7 @@ import typer
 from lexigram.cli.exit_codes import ExitCode
 from lexigram.cli.session import Session
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer()
 
 
 @app.command()

@@ -34,7 +34,7 @@ class Generators(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-app = typer.Typer(cls=Generators, rich_markup_mode=None, invoke_without_command=True)
+app = typer.Typer(cls=Generators, invoke_without_command=True)
 
 
 @app.callback()

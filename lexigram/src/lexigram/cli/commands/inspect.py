@@ -36,7 +36,7 @@ class GraphOf(StrEnum):
     OBJECTS = "objects"
 
 
-app = typer.Typer(rich_markup_mode=None, help="Look into an application.")
+app = typer.Typer(help="Look into an application.")
 
 
 @app.command()

@@ -19,7 +19,7 @@ TEMPLATE = Path(__file__).parent.parent / "template"
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*")
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer()
 
 
 @app.command()

@@ -8,7 +8,7 @@ import typer
 
 from lexigram.cli.session import Session
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer()
 
 
 @app.command()

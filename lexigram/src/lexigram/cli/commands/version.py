@@ -9,7 +9,7 @@ import typer
 from lexigram.cli.session import Session
 from lexigram.cli.setup import installed_distributions
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer()
 
 
 @app.command()
