@@ -24,7 +24,7 @@ from lexigram.app.health import (
 )
 from lexigram.app.lifecycle import Lifecycle
 from lexigram.app.order import Seat, boot_levels, seats_of
-from lexigram.app.signals import serve_until_signal
+from lexigram.app.signals import run_until_signal
 from lexigram.contracts.core.errors import ConfigurationError
 from lexigram.contracts.core.health import (
     AggregateHealthResult,
@@ -257,17 +257,8 @@ class Application:
 
     async def serve(self) -> None:
         """Start, wait for a signal or a death, stop. ``run`` without the event loop."""
-        began = time.perf_counter()
         self._serving = True
-        await self.start()
-        log.info(
-            "%s started: %d modules, %d providers, %.0f ms",
-            self.name,
-            len(self.modules) - 1,
-            len(self._seats),
-            _since(began),
-        )
-        await serve_until_signal(self._died.wait, self.stop)
+        await run_until_signal(self._start_and_say, self._died.wait, self.stop)
         log.info("%s stopped", self.name)
         self._raise_death(None)
 
@@ -332,6 +323,17 @@ class Application:
             await self._announce("ProviderRegistered", provider=seat.provider.name)
         container.freeze(self._overrides)
         return container
+
+    async def _start_and_say(self) -> None:
+        began = time.perf_counter()
+        await self.start()
+        log.info(
+            "%s started: %d modules, %d providers, %.0f ms",
+            self.name,
+            len(self.modules) - 1,
+            len(self._seats),
+            _since(began),
+        )
 
     async def _start(self) -> None:
         await self._announce("ApplicationStarting", app_name=self.name)

@@ -5,39 +5,73 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
+Step = Callable[[], Awaitable[None]]
 
-async def serve_until_signal(
-    wait: Callable[[], Awaitable[None]], stop: Callable[[], Awaitable[None]]
-) -> None:
-    """Wait for a signal or for ``wait`` to return, then ``stop``; a second signal ends all."""
+
+async def run_until_signal(start: Step, wait: Step, stop: Step) -> None:
+    """Start, wait for a signal or for ``wait`` to return, stop.
+
+    A signal during the start cancels it, so that it undoes itself; a second signal at any
+    time ends the process without further ado.
+    """
     asked = anyio.Event()
+    failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_listen, asked)
-        tasks.start_soon(_relay, wait, asked)
-        await asked.wait()
+        # Before the start: a signal that arrives while booting must not kill half an application.
+        await tasks.start(_listen, asked)
         try:
-            await stop()
-        finally:
-            tasks.cancel_scope.cancel()
+            if await _unless(asked, start):
+                await _unless(asked, wait)
+                await stop()
+        except Exception as error:  # noqa: BLE001 - raised below, free of the group's wrapping
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
-async def _relay(wait: Callable[[], Awaitable[None]], asked: anyio.Event) -> None:
-    await wait()
-    asked.set()
+async def _unless(asked: anyio.Event, step: Step) -> bool:
+    """Run a step, cancelled when the event comes first; True when it came to its end."""
+    finished = False
+    failure: BaseException | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_cancel_on, asked, tasks.cancel_scope)
+        try:
+            await step()
+            finished = True
+        except Exception as error:  # noqa: BLE001 - raised below, free of the group's wrapping
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return finished
 
 
-async def _listen(asked: anyio.Event) -> None:
+async def _cancel_on(asked: anyio.Event, scope: anyio.CancelScope) -> None:
+    await asked.wait()
+    scope.cancel()
+
+
+async def _listen(
+    asked: anyio.Event, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
     if sys.platform == "win32":
-        await anyio.sleep_forever()  # no loop signal handlers there: Ctrl-C cancels the run
+        task_status.started()  # no loop signal handlers there: Ctrl-C cancels the whole run
+        return
     with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
-        async for number in signals:
-            if asked.is_set():
-                # Somebody insists: no handlers, no flushing that could hang again.
-                os._exit(128 + number)
-            asked.set()
+        task_status.started()
+        await _count(signals, asked)
+
+
+async def _count(signals: AsyncIterator[signal.Signals], asked: anyio.Event) -> None:
+    async for number in signals:
+        if asked.is_set():
+            # Somebody insists: no handlers, no flushing that could hang again.
+            os._exit(128 + number)
+        asked.set()
