@@ -1,0 +1,1 @@
+"""The container beside its peers and beside hand-written wiring."""
