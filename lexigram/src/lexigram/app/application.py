@@ -1,4 +1,8 @@
-"""An application: modules and providers put together, started, watched and stopped."""
+"""An application: modules and providers put together, started, watched and stopped.
+
+Imports of the container, of health and of signals stand inside the functions that need them:
+``from lexigram.app import Application`` must cost little more than anyio and attrs.
+"""
 
 from __future__ import annotations
 
@@ -7,51 +11,28 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
-from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
 from lexigram.app.errors import ApplicationError
-from lexigram.app.health import (
-    NamedCheck,
-    ask_all,
-    of_category,
-    provider_check,
-    verdict,
-    without_details,
-)
-from lexigram.app.lifecycle import Lifecycle
-from lexigram.app.order import Seat, boot_levels, seats_of
-from lexigram.app.signals import run_until_signal
+from lexigram.app.state import AppState
 from lexigram.contracts.core.errors import ConfigurationError
-from lexigram.contracts.core.health import (
-    AggregateHealthResult,
-    HealthCheckCategory,
-    HealthStatus,
-)
-from lexigram.contracts.core.provider import ProviderState
-from lexigram.di.container import Container, unbound
-from lexigram.di.module import Module, ModuleGraph, ModuleLike, ModuleNode
-from lexigram.di.provider import Provider
 
 if TYPE_CHECKING:
+    from lexigram.app.health import NamedCheck
+    from lexigram.app.lifecycle import Lifecycle
+    from lexigram.app.order import Seat
     from lexigram.config import LexigramConfig
+    from lexigram.contracts.core.health import AggregateHealthResult
+    from lexigram.di.container import Container
+    from lexigram.di.module import ModuleGraph, ModuleLike, ModuleNode
+    from lexigram.di.provider import Provider
     from lexigram.events import EventBus
     from lexigram.hooks import HookRegistry
 
 log = logging.getLogger(__name__)
-
-
-class AppState(StrEnum):
-    """Where an application is in its life; it only ever moves forward."""
-
-    CREATED = "created"
-    STARTING = "starting"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
 
 
 class Application:
@@ -257,6 +238,8 @@ class Application:
 
     async def serve(self) -> None:
         """Start, wait for a signal or a death, stop. ``run`` without the event loop."""
+        from lexigram.app.signals import run_until_signal
+
         self._serving = True
         await run_until_signal(self._start_and_say, self._died.wait, self.stop)
         log.info("%s stopped", self.name)
@@ -264,13 +247,12 @@ class Application:
 
     async def health_check(self, timeout: float | None = None) -> AggregateHealthResult:
         """Every component's health; the whole is as bad as the worst. Never raises."""
+        from lexigram.app.health import dead_part, not_running, provider_check
+
         if self._state is not AppState.RUNNING:
-            return await self._ask([self._not_running()], timeout)
+            return await self._ask([not_running(self.name, self._state)], timeout)
         checks = [provider_check(seat.provider) for seat in self._seats]
-        checks += [
-            verdict(name, HealthStatus.UNHEALTHY, "died while in use", repr(error))
-            for name, error in self._deaths
-        ]
+        checks += [dead_part(name, error) for name, error in self._deaths]
         began = time.perf_counter()
         result = await self._ask(checks, timeout)
         await self._announce(
@@ -280,29 +262,25 @@ class Application:
 
     async def readiness(self, timeout: float | None = None) -> AggregateHealthResult:
         """Whether the application can do its work: all checks of category READINESS."""
-        result = await self.health_check(timeout)
-        return of_category(result, HealthCheckCategory.READINESS)
+        from lexigram.app.health import HealthCheckCategory, of_category
+
+        return of_category(await self.health_check(timeout), HealthCheckCategory.READINESS)
 
     async def liveness(self, timeout: float | None = None) -> AggregateHealthResult:
-        """Whether the process is worth keeping: HEALTHY until stopped or a LIVENESS check says no."""
+        """Whether the process is worth keeping; HEALTHY until stopped or a LIVENESS check says no."""
+        from lexigram.app.health import HealthCheckCategory, of_category, process_alive
+
         if self._state is AppState.RUNNING:
             result = of_category(await self.health_check(timeout), HealthCheckCategory.LIVENESS)
             if result.components:
                 return result
-        if self._state is AppState.STOPPED:
-            return await self._ask([self._not_running()], timeout)
-        alive = verdict(self.name, HealthStatus.HEALTHY, f"application is {self._state.value}")
-        return await self._ask([alive], timeout)
+        return await self._ask([process_alive(self.name, self._state)], timeout)
 
     async def startup_check(self, timeout: float | None = None) -> AggregateHealthResult:
         """Whether the start is over: STARTING until then, HEALTHY once running."""
-        status = {
-            AppState.CREATED: HealthStatus.STARTING,
-            AppState.STARTING: HealthStatus.STARTING,
-            AppState.RUNNING: HealthStatus.HEALTHY,
-        }.get(self._state, HealthStatus.UNHEALTHY)
-        check = verdict(self.name, status, f"application is {self._state.value}")
-        return await self._ask([check], timeout)
+        from lexigram.app.health import startup
+
+        return await self._ask([startup(self.name, self._state)], timeout)
 
     def __repr__(self) -> str:
         return f"<Application {self.name!r} {self._state.value}>"
@@ -313,6 +291,9 @@ class Application:
 
     async def register(self) -> Container:
         """Compose, let every provider register, and freeze: the graph is checked, nothing runs."""
+        from lexigram.app.order import seats_of
+        from lexigram.contracts.core.provider import ProviderState
+
         graph = self._module_graph()
         self._seats = seats_of(graph)
         self._load_config()
@@ -336,6 +317,9 @@ class Application:
         )
 
     async def _start(self) -> None:
+        from lexigram.app.lifecycle import Lifecycle
+        from lexigram.app.order import boot_levels
+
         await self._announce("ApplicationStarting", app_name=self.name)
         container = await self.register()
         container.on_resource_death = lambda binding, error: self._on_death(
@@ -381,6 +365,8 @@ class Application:
             raise ExceptionGroup(f'"{self.name}" did not stop cleanly', failures)
 
     def _compose(self, graph: ModuleGraph) -> Container:
+        from lexigram.di.container import Container
+
         container = Container(self.name, graph)
         config = self._config or self._given_config
         container.config = config
@@ -407,6 +393,7 @@ class Application:
         from lexigram.contracts.events import EventBusProtocol
         from lexigram.contracts.observability.metrics import MetricsProtocol, NoOpMetrics
         from lexigram.contracts.observability.tracing import NoOpTracer, TracerProtocol
+        from lexigram.di.container import unbound
         from lexigram.events import EventBus
         from lexigram.hooks import HookRegistry
 
@@ -445,10 +432,14 @@ class Application:
 
     def _module_graph(self) -> ModuleGraph:
         if self._graph is None:
+            from lexigram.di.module import ModuleGraph
+
             self._graph = ModuleGraph(self._modules, self._providers)
         return self._graph
 
     def _user_modules(self) -> list[ModuleNode]:
+        from lexigram.di.module import Module
+
         return [node for node in self._module_graph().nodes[:-1] if issubclass(node.token, Module)]
 
     def _change(self) -> list[ModuleLike]:
@@ -491,10 +482,9 @@ class Application:
                 hint="the cause is above",
             ) from death
 
-    def _not_running(self) -> NamedCheck:
-        return verdict(self.name, HealthStatus.UNHEALTHY, f"Application is {self._state.value}")
-
     async def _ask(self, checks: list[NamedCheck], timeout: float | None) -> AggregateHealthResult:
+        from lexigram.app.health import ask_all, without_details
+
         config = self._config
         limit = timeout or (config.app.health_check_timeout if config else 5.0)
         result = await ask_all(checks, limit)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import anyio
 from attrs import frozen
 
+from lexigram.app.state import AppState
 from lexigram.contracts.core.health import (
     AggregateHealthResult,
     HealthCheckCategory,
@@ -44,15 +45,31 @@ def provider_check(provider: Provider) -> NamedCheck:
     return NamedCheck(provider.name, check)
 
 
-def verdict(
-    component: str, status: HealthStatus, message: str, error: str | None = None
-) -> NamedCheck:
-    """A check whose answer is known already."""
+def dead_part(component: str, error: BaseException) -> NamedCheck:
+    """A resource or provider that ended while in use."""
+    return _verdict(component, HealthStatus.UNHEALTHY, "died while in use", repr(error))
 
-    async def check(_timeout: float) -> HealthCheckResult:
-        return HealthCheckResult(component=component, status=status, message=message, error=error)
 
-    return NamedCheck(component, check)
+def not_running(app: str, state: AppState) -> NamedCheck:
+    """There is nobody to ask."""
+    return _verdict(app, HealthStatus.UNHEALTHY, f"Application is {state.value}")
+
+
+def process_alive(app: str, state: AppState) -> NamedCheck:
+    """Alive until stopped: restarting a process that is starting would only make it later."""
+    dead = state is AppState.STOPPED
+    status = HealthStatus.UNHEALTHY if dead else HealthStatus.HEALTHY
+    return _verdict(app, status, f"Application is {state.value}")
+
+
+def startup(app: str, state: AppState) -> NamedCheck:
+    """STARTING until the application runs."""
+    known = {
+        AppState.CREATED: HealthStatus.STARTING,
+        AppState.STARTING: HealthStatus.STARTING,
+        AppState.RUNNING: HealthStatus.HEALTHY,
+    }
+    return _verdict(app, known.get(state, HealthStatus.UNHEALTHY), f"Application is {state.value}")
 
 
 async def ask_all(checks: Sequence[NamedCheck], timeout: float) -> AggregateHealthResult:
@@ -85,6 +102,15 @@ def of_category(
     return AggregateHealthResult(
         tuple(item for item in result.components if item.category is category)
     )
+
+
+def _verdict(
+    component: str, status: HealthStatus, message: str, error: str | None = None
+) -> NamedCheck:
+    async def check(_timeout: float) -> HealthCheckResult:
+        return HealthCheckResult(component=component, status=status, message=message, error=error)
+
+    return NamedCheck(component, check)
 
 
 async def _ask(check: NamedCheck, timeout: float) -> HealthCheckResult:
