@@ -215,6 +215,23 @@ def test_a_command_of_click_gets_all_arguments_passed_on(lex, tools, write, caps
     assert capsys.readouterr().out == "hi hi you\n"
 
 
+def test_options_of_a_click_command_are_its_own(lex, tools, write, capsys):
+    pytest.importorskip("click")
+    tools()
+    write(
+        "site/tools_impl.py",
+        """
+        import click
+        @click.command()
+        @click.option("--json", "form", default="none")
+        def create(form): click.echo(form)
+        """,
+    )
+    with pytest.raises(SystemExit):
+        lex("tools", "--json", "mine")
+    assert capsys.readouterr().out == "mine\n"
+
+
 def test_an_option_of_the_command_itself_wins_over_the_global_one(lex, tools, write):
     tools()
     write(

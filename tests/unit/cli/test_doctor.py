@@ -3,7 +3,7 @@ from importlib.metadata import Distribution
 
 import pytest
 
-from lexigram.cli import examination, setup
+from lexigram.cli import examination, installed
 from lexigram.contracts.cli import DoctorStatus
 
 
@@ -163,7 +163,7 @@ def test_extras_that_are_not_installed_are_named(folder, write, monkeypatch):
     )
     monkeypatch.syspath_prepend(str(folder / "site"))
     odd = Distribution.from_name("lexigram-odd")
-    assert setup.missing_extras(odd) == {"redis": ["no-such-client"], "both": ["no-such-thing"]}
+    assert installed.missing_extras(odd) == {"redis": ["no-such-client"], "both": ["no-such-thing"]}
     verdict = examination.check_extras()
     assert verdict.status is DoctorStatus.OK
     assert "lexigram-odd[redis]" in verdict.message

@@ -1,12 +1,15 @@
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from lexigram.cli.contributors.registry import BUILT_IN_COMMANDS
+from lexigram.cli import ExitCode
+from lexigram.cli.built_in import COMMANDS
 
 SUBCOMMANDS = [
-    *((name,) for name in BUILT_IN_COMMANDS),
+    *((name,) for name in COMMANDS),
     *(("inspect", name) for name in ("modules", "providers", "container", "graph")),
     *(("inspect", name) for name in ("config", "health")),
     *(("config", name) for name in ("show", "validate", "env")),
@@ -16,7 +19,7 @@ SUBCOMMANDS = [
 def test_help_lists_every_built_in_command(lex):
     shown = lex("--help")
     assert shown.code == 0
-    for name in BUILT_IN_COMMANDS:
+    for name in COMMANDS:
         assert f"\n  {name} " in shown.out
 
 
@@ -80,3 +83,19 @@ def test_quiet_leaves_notes_out_and_keeps_results(lex):
     assert lex("config", "validate").out == "the configuration is valid for development\n"
     assert lex("config", "validate", "-q").out == ""
     assert "lexigram" in lex("-q", "version").out
+
+
+def test_the_documented_exit_codes_are_those_there_are():
+    page = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
+    section = page.read_text(encoding="utf-8").partition("## Exit codes")[2].partition("\n## ")[0]
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
+    assert documented == {int(code) for code in ExitCode}
+
+
+def test_every_command_is_documented():
+    page = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
+    text = page.read_text(encoding="utf-8")
+    missing = [
+        " ".join(command) for command in SUBCOMMANDS if f"| `{' '.join(command)}" not in text
+    ]
+    assert missing == []

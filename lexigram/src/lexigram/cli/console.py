@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from lexigram.cli.built_in import SHELL_NAMES
 from lexigram.cli.contributors.registry import Contributors, load_contributed
 from lexigram.cli.failures import summary
 from lexigram.cli.output import Output
@@ -30,7 +31,7 @@ def talk(application: Application, contributors: Contributors, output: Output) -
     """
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(application) as app:
         names: dict[str, Any] = {"app": app, "container": app.container}
-        described = {"app": "the application", "container": "its container"}
+        described = dict(SHELL_NAMES)
         for item in contributors.shell_context.values():
             try:
                 names[item.name] = portal.call(_make, item, app.container)

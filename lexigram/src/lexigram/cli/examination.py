@@ -10,8 +10,8 @@ from dataclasses import replace
 from lexigram.cli.contributors.registry import load_contributed
 from lexigram.cli.errors import ContributorError
 from lexigram.cli.failures import describe_failure, summary
+from lexigram.cli.installed import installed_distributions, lexigram_distributions, missing_extras
 from lexigram.cli.session import Session
-from lexigram.cli.setup import installed_distributions, lexigram_distributions, missing_extras
 from lexigram.contracts.cli import DoctorResult, DoctorStatus
 
 _OK, _WARNING, _ERROR = DoctorStatus.OK, DoctorStatus.WARNING, DoctorStatus.ERROR

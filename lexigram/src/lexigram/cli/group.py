@@ -10,38 +10,29 @@ from attrs import frozen
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
-from lexigram.cli.contributors.registry import BUILT_IN_COMMANDS, load_contributed
+from lexigram.cli.built_in import COMMANDS
+from lexigram.cli.contributors.registry import load_contributed
 from lexigram.cli.errors import ContributorError
 from lexigram.cli.paths import load_path
-from lexigram.cli.session import Session
+from lexigram.cli.session import session_of
 from lexigram.contracts.cli import CommandContribution
 
 # The class of typer's commands: click's, or typer's own copy of it in newer releases.
 _Command: Any = TyperCommand.__bases__[0]
 
 _COMPLETION = {"--install-completion", "--show-completion"}
-_HELP = {
-    "new": "Make a new application in a folder of its own.",
-    "run": "Run an application until it is told to stop.",
-    "inspect": "Look into an application: modules, providers, container, graph, config, health.",
-    "config": "Show, check and list the settings.",
-    "generate": "Write code with a generator of an installed package.",
-    "shell": "Start an application and talk to it.",
-    "doctor": "Check the set-up of this machine and folder.",
-    "version": "Show the installed versions.",
-}
 
 
 class Commands(TyperGroup):
     """The root command. Listing shows names only; what is used is loaded."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*BUILT_IN_COMMANDS, *sorted(_session(ctx).contributors.commands)]
+        return [*COMMANDS, *sorted(session_of(ctx).contributors.commands)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in BUILT_IN_COMMANDS:
+        if cmd_name in COMMANDS:
             return with_global_options(_built_in(cmd_name))
-        found = _session(ctx).contributors.commands.get(cmd_name)
+        found = session_of(ctx).contributors.commands.get(cmd_name)
         return with_global_options(_contributed(found)) if found else None
 
     def invoke(self, ctx: Any) -> None:
@@ -50,13 +41,13 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         # typer suggests names out of this mapping; the commands themselves are not needed.
-        if args[0] not in BUILT_IN_COMMANDS:
+        if args[0] not in COMMANDS:
             self.commands = dict.fromkeys(self.list_commands(ctx))  # type: ignore[assignment]
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        contributed = _session(ctx).contributors.commands
-        sections = {"Commands": [(name, _HELP[name]) for name in BUILT_IN_COMMANDS]}
+        contributed = session_of(ctx).contributors.commands
+        sections = {"Commands": [*COMMANDS.items()]}
         for name, item in sorted(contributed.items()):
             if not item.hidden:
                 title = f"{item.category.capitalize()} commands"
@@ -69,7 +60,7 @@ class Commands(TyperGroup):
 def with_global_options(command: Any) -> Any:
     """Give a command, and all below it, the options that every command has."""
     for part in _tree(command):
-        taken = {option for parameter in part.params for option in parameter.opts}
+        taken = _options(part) | getattr(part, "passes_on", set())
         for flag in _GLOBAL:
             options = [option for option in flag.options if option not in taken]
             if options:
@@ -89,7 +80,7 @@ class _Flag:
     def option(self, options: Sequence[str]) -> TyperOption:
         def note(ctx: Any, _parameter: Any, given: bool) -> None:
             if given:
-                setattr(_session(ctx).output, self.attribute, self.value)
+                setattr(session_of(ctx).output, self.attribute, self.value)
 
         return TyperOption(
             # The name keeps clear of a command's own parameters.
@@ -111,15 +102,14 @@ _GLOBAL = (
 )
 
 
-def _session(ctx: Any) -> Session:
-    session: Session = ctx.find_root().obj
-    return session
-
-
 def _tree(command: Any) -> Iterator[Any]:
     yield command
     for child in getattr(command, "commands", {}).values():
         yield from _tree(child)
+
+
+def _options(command: Any) -> set[str]:
+    return {option for parameter in command.params for option in parameter.opts}
 
 
 def _built_in(name: str) -> Any:
@@ -172,15 +162,19 @@ def _foreign(command: Any, name: str) -> Any:
 
     app = typer.Typer(add_completion=False)
     app.command(name, help=command.help, context_settings=settings)(call)
-    return get_command(app)
+    wrapper: Any = get_command(app)
+    wrapper.passes_on = {option for part in _tree(command) for option in _options(part)}
+    return wrapper
 
 
 def _load_application_first(command: Any) -> None:
     def note(ctx: Any, _parameter: Any, value: str | None) -> None:
         if value:
-            _session(ctx).target = value
+            session_of(ctx).target = value
 
     for part in _tree(command):
+        if "--app" in _options(part):
+            continue
         part.params.append(
             TyperOption(
                 param_decls=["lexigram_app", "--app"],
@@ -196,7 +190,7 @@ def _load_application_first(command: Any) -> None:
 
 def _loading(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def load_and_invoke(ctx: Any) -> Any:
-        _session(ctx).application  # noqa: B018 - raises before the command starts
+        session_of(ctx).application  # noqa: B018 - raises before the command starts
         return invoke(ctx)
 
     return load_and_invoke

@@ -20,6 +20,7 @@ _EPILOG = "MODULE:APP is an Application or a function that returns one, such as 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _never_fail_on_encoding()
     # A mistake in the arguments is found before any option is read, and is shown as asked too.
     session = Session(Output(json="--json" in given, debug="--debug" in given))
     try:
@@ -47,3 +48,11 @@ def root_command() -> Any:
 def _root(ctx: typer.Context) -> None:
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
+
+
+def _never_fail_on_encoding() -> None:
+    """A terminal that cannot show an arrow gets a question mark, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")

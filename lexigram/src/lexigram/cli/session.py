@@ -78,3 +78,9 @@ class Session:
 
         self.configure_logging(quiet=True)
         return anyio.run(call)
+
+
+def session_of(ctx: Any) -> Session:
+    """The session of a command's context, however deep the command is."""
+    session: Session = ctx.find_root().obj
+    return session

@@ -11,7 +11,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from lexigram.cli.contributors.registry import load_contributed
 from lexigram.cli.errors import CliError, ContributorError
-from lexigram.cli.session import Session
+from lexigram.cli.session import Session, session_of
 from lexigram.contracts.cli import GeneratorDefinition
 
 
@@ -19,12 +19,12 @@ class Generators(TyperGroup):
     """One command per contributed generator, with the options it declares."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(_session(ctx).contributors.generators)
+        return sorted(session_of(ctx).contributors.generators)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         from lexigram.cli.group import with_global_options
 
-        session = _session(ctx)
+        session = session_of(ctx)
         found = session.contributors.generators.get(cmd_name)
         return with_global_options(_command(found, session)) if found else None
 
@@ -118,8 +118,3 @@ def _generate(
             hint="generate(name, **options) returns a mapping: path -> text",
         )
     return files
-
-
-def _session(ctx: Any) -> Session:
-    session: Session = ctx.find_root().obj
-    return session

@@ -6,8 +6,8 @@ import platform
 
 import typer
 
+from lexigram.cli.installed import installed_distributions
 from lexigram.cli.session import Session
-from lexigram.cli.setup import installed_distributions
 
 app = typer.Typer()
 

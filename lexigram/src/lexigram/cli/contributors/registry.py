@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import field, frozen
 
+from lexigram.cli import built_in
 from lexigram.cli.errors import ContributorError
 from lexigram.cli.failures import summary
 from lexigram.cli.paths import load_path
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "lexigram.cli.contributors"
-# Owner of the built-in names, in conflicts.
-BUILT_IN = "lexigram"
-BUILT_IN_COMMANDS = (
-    *("new", "run", "inspect", "config", "generate", "shell", "doctor", "version"),
-)
-BUILT_IN_NAMES = ("app", "container")
 
 C = TypeVar("C")
 
@@ -111,8 +106,8 @@ class _Collector:
     def __init__(self) -> None:
         self._kept: dict[str, dict[str, Any]] = {}
         self._owners: dict[tuple[str, str], str] = {
-            **{("command", name): BUILT_IN for name in BUILT_IN_COMMANDS},
-            **{("shell name", name): BUILT_IN for name in BUILT_IN_NAMES},
+            **{("command", name): built_in.OWNER for name in built_in.COMMANDS},
+            **{("shell name", name): built_in.OWNER for name in built_in.SHELL_NAMES},
         }
         self._losers: dict[tuple[str, str], list[str]] = {}
         self._names: list[str] = []

@@ -1,0 +1,27 @@
+"""Names that belong to the command line itself and cannot be taken by contributors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+# Who owns the names below, in reports of conflicts.
+OWNER: Final = "lexigram"
+
+# Command -> its line in the list of commands; the code is lexigram.cli.commands.<name>.
+COMMANDS: Final[Mapping[str, str]] = {
+    "new": "Make a new application in a folder of its own.",
+    "run": "Run an application until it is told to stop.",
+    "inspect": "Look into an application: modules, providers, container, graph, config, health.",
+    "config": "Show, check and list the settings.",
+    "generate": "Write code with a generator of an installed package.",
+    "shell": "Start an application and talk to it.",
+    "doctor": "Check the set-up of this machine and folder.",
+    "version": "Show the installed versions.",
+}
+
+# Name at the prompt of the shell -> what it is.
+SHELL_NAMES: Final[Mapping[str, str]] = {
+    "app": "the application",
+    "container": "its container",
+}
