@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,12 +37,18 @@ def lexigram(tmp_path):
     return run
 
 
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("new")
+    command = [SCRIPTS / "lexigram", "new", "depot"]
+    subprocess.run(command, cwd=folder, env=environment(), check=True, capture_output=True)
+    return folder / "depot"
+
+
 @pytest.fixture
-def depot(lexigram, tmp_path):
-    """The folder of a new application."""
-    made = lexigram("new", "depot")
-    assert made.returncode == 0, made.stderr
-    return tmp_path / "depot"
+def depot(made_once, tmp_path):
+    """The folder of a new application, each test its own."""
+    return shutil.copytree(made_once, tmp_path / "depot")
 
 
 @pytest.fixture

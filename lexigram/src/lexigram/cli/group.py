@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import typer
@@ -40,9 +41,8 @@ class Commands(TyperGroup):
         super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        # typer suggests names out of this mapping; the commands themselves are not needed.
         if args[0] not in COMMANDS:
-            self.commands = dict.fromkeys(self.list_commands(ctx))  # type: ignore[assignment]
+            demand_known(ctx, args[0], self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -55,6 +55,14 @@ class Commands(TyperGroup):
         for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+def demand_known(ctx: Any, name: str, known: Sequence[str]) -> None:
+    """Refuse a name that is no command, with the nearest that is; options are typer's affair."""
+    if name in known or name.startswith("-") or ctx.resilient_parsing:
+        return
+    near = get_close_matches(name, known, n=1)
+    ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
 
 
 def with_global_options(command: Any) -> Any:

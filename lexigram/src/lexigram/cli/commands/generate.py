@@ -29,8 +29,9 @@ class Generators(TyperGroup):
         return with_global_options(_command(found, session)) if found else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        # typer suggests names out of this mapping; the commands themselves are not needed.
-        self.commands = dict.fromkeys(self.list_commands(ctx))  # type: ignore[assignment]
+        from lexigram.cli.group import demand_known
+
+        demand_known(ctx, args[0], self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 
 
