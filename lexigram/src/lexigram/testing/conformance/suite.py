@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -89,7 +89,7 @@ class ConformanceSuite:
         needed: StrEnum | None = getattr(request.function, _CAPABILITY, None)
         if needed is not None and needed not in self.declared():
             told.append((UNDECLARED_PROPERTY, needed.value))
-            pytest.skip(f"{type(self).__name__} does not declare {needed.value!r}")
+            pytest.skip(f"{request.node.parent.name} does not declare {needed.value!r}")
 
     async def test_the_subject_satisfies_the_contract(self, subject: Any) -> None:
         """Every member of the protocol is there."""
@@ -151,7 +151,7 @@ async def _opened(factory: Callable[[], Any]) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-def _managed(generator: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+def _managed(generator: AsyncIterator[Any]) -> AsyncIterator[Any]:
     return generator
 
 
