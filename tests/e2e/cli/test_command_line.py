@@ -288,6 +288,28 @@ def test_the_shell_talks_to_a_running_application(lexigram, depot):
     assert "'Hello, you!'" in done.stdout
 
 
+def test_ctrl_c_in_the_shell_ends_what_was_typed_and_nothing_else(depot):
+    shell = subprocess.Popen(
+        [SCRIPTS / "lexigram", "shell", "-q"],
+        cwd=depot,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    nap = "async def nap():\n    print('zzz', flush=True)\n    await anyio.sleep_forever()\n"
+    shell.stdin.write(f"import anyio\n{nap}\nawait nap()\n")
+    shell.stdin.flush()
+    while "zzz" not in shell.stdout.readline():
+        pass
+    shell.send_signal(signal.SIGINT)
+    out, err = shell.communicate("print(app.state.value)\n", timeout=SECONDS)
+    assert shell.returncode == 0, err
+    assert "running" in out
+    assert "KeyboardInterrupt" in err
+
+
 def install(tmp_path, name, source):
     """A package on the path with metadata, as an installer would leave it behind."""
     site = tmp_path / "site"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import code
 import inspect
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
@@ -38,6 +39,7 @@ def talk(application: Application, contributors: Contributors, output: Output) -
                 described[item.name] = item.description
             except Exception as error:  # noqa: BLE001 - code we do not own
                 output.warn(f"{item.name} of {item.contributor} is left out: {summary(error)}")
+        _edit_lines(names)
         banner = "" if output.quiet else _banner(app.name, described)
         AsyncConsole(names, portal).interact(banner=banner, exitmsg="")
 
@@ -83,6 +85,19 @@ async def _run(typed: Callable[[], Any]) -> SystemExit | None:
     except SystemExit as leave:
         return leave
     return None
+
+
+def _edit_lines(names: dict[str, Any]) -> None:
+    """History and completion of names at a terminal, where Python was built with them."""
+    if not sys.stdin.isatty():
+        return
+    try:
+        import readline
+        import rlcompleter
+    except ImportError:
+        return
+    readline.set_completer(rlcompleter.Completer(names).complete)
+    readline.parse_and_bind("tab: complete")
 
 
 async def _make(item: ShellContextContribution, container: Any) -> Any:
