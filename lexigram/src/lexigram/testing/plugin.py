@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 pytest.register_assert_rewrite("lexigram.testing.conformance")
 
 _SERVICES_OPTION = "lexigram_services"
-# What lexigram.testing.conformance.suite tells with every test.
-_CONTRACT = "lexigram_contract"
-_UNDECLARED = "lexigram_undeclared"
 
 
 @pytest.fixture
@@ -156,24 +153,28 @@ def _in_suite(item: pytest.Item) -> bool:
 
 
 def _may_skip(item: pytest.Item) -> bool:
-    undeclared = any(key == _UNDECLARED for key, _ in item.user_properties)
+    from lexigram.testing.conformance.suite import UNDECLARED_PROPERTY
+
+    undeclared = any(key == UNDECLARED_PROPERTY for key, _ in item.user_properties)
     return undeclared or _MISSING_SERVICE in item.stash
 
 
 def _conformance_lines(stats: Mapping[str, list[object]]) -> list[str]:
+    from lexigram.testing.conformance.suite import CONTRACT_PROPERTY, UNDECLARED_PROPERTY
+
     contracts: dict[str, str] = {}
     outcomes: dict[str, Counter[str]] = {}
     undeclared: dict[str, set[str]] = {}
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in stats.get(outcome, []):
             told = dict(getattr(report, "user_properties", ()))
-            if not isinstance(report, pytest.TestReport) or _CONTRACT not in told:
+            if not isinstance(report, pytest.TestReport) or CONTRACT_PROPERTY not in told:
                 continue
             suite = report.nodeid.partition("[")[0].rpartition("::")[0]
-            contracts[suite] = str(told[_CONTRACT])
+            contracts[suite] = str(told[CONTRACT_PROPERTY])
             outcomes.setdefault(suite, Counter())[outcome] += 1
-            if _UNDECLARED in told:
-                undeclared.setdefault(suite, set()).add(str(told[_UNDECLARED]))
+            if UNDECLARED_PROPERTY in told:
+                undeclared.setdefault(suite, set()).add(str(told[UNDECLARED_PROPERTY]))
     return [
         f"{suite}: {contract}, {_counts(outcomes[suite])}{_without(undeclared.get(suite))}"
         for suite, contract in sorted(contracts.items())
