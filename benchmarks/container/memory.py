@@ -71,7 +71,7 @@ async def main(scopes: int) -> None:
 
     async def raced(count: int) -> None:
         """Two tasks ask for the same service; one waits for the other."""
-        for _ in range(count // 10):
+        for _ in range(count // 50):
             async with container.scope() as scope:
                 await asyncio.gather(scope.resolve(LiveCheckout), scope.resolve(LiveCheckout))
 
@@ -82,7 +82,7 @@ async def main(scopes: int) -> None:
     kinds = {
         "resolve": plain,
         "resolve with teardown": torn_down,
-        "two tasks racing (a tenth)": raced,
+        "two tasks racing (a fiftieth)": raced,
         "entry with teardown": entered,
     }
     report = []
