@@ -262,13 +262,15 @@ class Application:
 
     async def readiness(self, timeout: float | None = None) -> AggregateHealthResult:
         """Whether the application can do its work: all checks of category READINESS."""
-        from lexigram.app.health import HealthCheckCategory, of_category
+        from lexigram.app.health import of_category
+        from lexigram.contracts.core.health import HealthCheckCategory
 
         return of_category(await self.health_check(timeout), HealthCheckCategory.READINESS)
 
     async def liveness(self, timeout: float | None = None) -> AggregateHealthResult:
         """Whether the process is worth keeping; HEALTHY until stopped or a LIVENESS check says no."""
-        from lexigram.app.health import HealthCheckCategory, of_category, process_alive
+        from lexigram.app.health import of_category, process_alive
+        from lexigram.contracts.core.health import HealthCheckCategory
 
         if self._state is AppState.RUNNING:
             result = of_category(await self.health_check(timeout), HealthCheckCategory.LIVENESS)

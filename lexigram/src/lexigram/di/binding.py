@@ -5,19 +5,22 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from lexigram.contracts.core.di import ServiceScope
 from lexigram.di.errors import RegistrationError
-from lexigram.di.markers import Key, show
-from lexigram.di.signature import Parameter
+from lexigram.di.markers import Key, origin_of, show
+from lexigram.di.signature import Parameter, key_of, type_arguments
 
 if TYPE_CHECKING:
-    import anyio
-
-    from lexigram.di.problems import Site
+    from lexigram.di.build import Pending
     from lexigram.di.module import ModuleNode
+    from lexigram.di.problems import Site
     from lexigram.di.provider import Provider
+
+
+INLINE_CAP = 8  # nodes of one generated function
 
 
 class Kind(Enum):
@@ -29,6 +32,16 @@ class Kind(Enum):
     GENERATOR = auto()
     ASYNC_GENERATOR = auto()
     PROMISE = auto()  # bound during boot
+    REMOVED = auto()  # taken out of the model; what stands on it cannot be built
+
+
+class Target(NamedTuple):
+    """What a registration builds from."""
+
+    kind: Kind
+    target: Any
+    # Type variables of a generic target, filled.
+    type_arguments: dict[Any, Any]
 
 
 class Binding:
@@ -39,9 +52,13 @@ class Binding:
     """
 
     __slots__ = (
+        "chunk",
+        "is_default",
+        "is_open",
         "key",
         "kind",
         "lifetime",
+        "located",
         "made",
         "module",
         "needs_await",
@@ -60,6 +77,7 @@ class Binding:
         "type_arguments",
         "used_in_boot",
         "value",
+        "viewpoint",
         "when",
     )
 
@@ -67,36 +85,41 @@ class Binding:
         self,
         key: Key,
         lifetime: ServiceScope,
-        kind: Kind,
-        target: Any,
+        target: Target,
         *,
         module: ModuleNode,
-        owner: Provider | None,
-        site: Site | None,
-        order: int,
+        owner: Provider | None = None,
+        site: Site | None = None,
+        order: int = 0,
         when: Any = None,
+        is_default: bool = False,
     ) -> None:
         self.key = key
         self.lifetime = lifetime
-        self.kind = kind
-        self.target = target
+        self.kind, self.target, self.type_arguments = target
         self.module = module
+        # Whose visibility fills the parameters: another module's for what that one decorates.
+        self.viewpoint = module
         self.owner = owner
         self.site = site
         self.order = order
         self.when = when
+        self.is_default = is_default  # yields to any other binding of its key
         self.parameters: tuple[Parameter, ...] = ()
         # Edges fixed by us rather than found by type: a decorator's inner binding.
         self.pinned: dict[str, Binding] = {}
-        self.type_arguments: dict[Any, Any] = {}
+        # What its factory took from the container by hand; no edge of the model shows it.
+        self.located: set[Binding] = set()
         self.provider: Any = None
         self.position = -1  # in topological order, dependencies first
-        self.size = 1  # nodes an inlined function would have
+        self.size = 1  # nodes when everything under it is written into one function
+        self.chunk = 1  # nodes of its own function, where large parts are functions of their own
+        self.is_open = False  # a generic class, built only as Repo[User]
         self.needs_await = False
         self.needs_scope = False
-        self.made = kind is Kind.VALUE
-        self.value: Any = target if kind is Kind.VALUE else None
-        self.pending: anyio.Event | None = None
+        self.made = self.kind is Kind.VALUE
+        self.value: Any = self.target if self.made else None
+        self.pending: Pending | None = None
         self.stash: tuple[Any] | None = None  # the real value while an override is active
         self.used_in_boot: str | None = None  # name of the provider that did
 
@@ -111,6 +134,11 @@ class Binding:
         return self.lifetime is ServiceScope.SINGLETON
 
     @property
+    def is_large(self) -> bool:
+        """Written as a function of its own, not into those that need it."""
+        return self.chunk > INLINE_CAP
+
+    @property
     def is_resource(self) -> bool:
         """Built by a generator, so it has a teardown."""
         return self.kind is Kind.GENERATOR or self.kind is Kind.ASYNC_GENERATOR
@@ -119,6 +147,30 @@ class Binding:
     def service(self) -> Any:
         """The type without its name; a token is its own service."""
         return self.key[0] if isinstance(self.key, tuple) else self.key
+
+    def replace(self, target: Target, lifetime: ServiceScope) -> None:
+        """Stand for something else from now on, under the same key."""
+        self.kind, self.target, self.type_arguments = target
+        self.lifetime = lifetime
+        self.made = self.kind is Kind.VALUE
+        self.value = self.target if self.made else None
+        self.pinned = {}
+
+    def twin(self) -> Binding:
+        """The same registration again, with a state of its own."""
+        target = Target(self.kind, self.target, self.type_arguments)
+        other = Binding(
+            self.key,
+            self.lifetime,
+            target,
+            module=self.module,
+            owner=self.owner,
+            site=self.site,
+            order=self.order,
+            is_default=self.is_default,
+        )
+        other.viewpoint, other.pinned = self.viewpoint, self.pinned
+        return other
 
     def __repr__(self) -> str:
         return f"<Binding {self.name} {self.lifetime.value} of {self.module.name}>"
@@ -129,39 +181,53 @@ def describe_target(
     implementation: Any,
     factory: Callable[..., Any] | None,
     lifetime: ServiceScope,
-) -> tuple[Kind, Any]:
-    """Turn the arguments of a registrar method into a kind and a target."""
-    if factory is not None:
-        if implementation is not None:
-            raise RegistrationError(
-                f"{show(service)} is given both an implementation and a factory",
-                hint="pass one of the two",
-            )
-        return kind_of(factory), factory
-    target = service if implementation is None else implementation
-    if isinstance(target, type) or inspect.isroutine(target):
-        return kind_of(target), target
-    if implementation is None:
-        # A generic alias such as Repo[User] builds its class.
-        origin = getattr(service, "__origin__", None)
-        if isinstance(origin, type):
-            return Kind.CALL, origin
+) -> Target:
+    """Turn the arguments of a registrar method into what is built."""
+    key = key_of(service)
+    asked = key[0] if isinstance(key, tuple) else key
+    if factory is not None and implementation is not None:
         raise RegistrationError(
-            f"{show(service)} says nothing about how it is built",
+            f"{show(key)} is given both an implementation and a factory",
+            hint="pass one of the two",
+        )
+    target = factory if factory is not None else implementation
+    if target is None:
+        target = asked
+    origin = origin_of(target)
+    if isinstance(origin, type):  # Repo[User] builds its class
+        variables = getattr(origin, "__parameters__", ())
+        return Target(Kind.CALL, origin, dict(zip(variables, get_args(target), strict=False)))
+    if factory is not None or isinstance(target, type) or inspect.isroutine(target):
+        return Target(kind_of(target), target, type_arguments(asked, target))
+    if implementation is None:
+        raise RegistrationError(
+            f"{show(key)} says nothing about how it is built",
             hint="pass a class, a factory=, or an instance",
         )
     if lifetime is not ServiceScope.SINGLETON:
         raise RegistrationError(
-            f"{show(service)} is {lifetime.value}, but {target!r} is already built",
+            f"{show(key)} is {lifetime.value}, but {target!r} is already built",
             hint=f"register it as singleton, or pass a class or factory={type(target).__name__}",
         )
-    return Kind.VALUE, target
+    return given(target)
+
+
+def given(value: Any) -> Target:
+    """A value as it is."""
+    return Target(Kind.VALUE, value, {})
+
+
+def called(target: Callable[..., Any]) -> Target:
+    """A function or class to be called."""
+    return Target(kind_of(target), target, {})
 
 
 def kind_of(target: Callable[..., Any]) -> Kind:
     """How calling ``target`` produces the value."""
     if isinstance(target, type):
         return Kind.CALL
+    if not inspect.isroutine(target) and not isinstance(target, partial):
+        target = target.__call__  # type: ignore[operator]
     if inspect.isasyncgenfunction(target):
         return Kind.ASYNC_GENERATOR
     if inspect.isgeneratorfunction(target):

@@ -7,30 +7,30 @@ layered bindings took 62.8 s to compile, with 8 nodes 30 ms.
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import itertools
 import keyword
 import linecache
 import re
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lexigram.contracts.core.di import ServiceScope
 from lexigram.di.binding import Binding, Kind, eager
-from lexigram.di.errors import AsyncDependencyError
-from lexigram.di.scope import BUILDING, EXITS, WAITERS, Scope
-from lexigram.di.signature import Parameter
+from lexigram.di.resources import close, close_sync, never_yielded, raise_all, yielded_twice
+from lexigram.di.running import current_task
+from lexigram.di.scope import BUILDING, EXITS, SYNC, TASK, WAITERS
+from lexigram.di.signature import Passing, Wish
 
 if TYPE_CHECKING:
     from lexigram.di.build import Builder
-    from lexigram.di.container import Container, Resolver
+    from lexigram.di.container import Container
+    from lexigram.di.resolver import Resolver
 
-INLINE_CAP = 8  # nodes of one generated function
-ENTRY_CAP = 24  # an entry is compiled once and called for ever: it may be larger
-MAX_NESTING = 8  # try blocks in one entry; Python allows 20
+ENTRY_CAP = 24  # nodes; an entry is compiled once and called for ever, so it may be large
 
+_NOTHING: Mapping[str, str] = {}
 _serial = itertools.count(1)
 
 
@@ -39,7 +39,7 @@ class Compiler:
 
     def __init__(self, container: Container, builder: Builder) -> None:
         self._container = container
-        self._builder = builder
+        self.builder = builder
         self._functions: dict[tuple[Binding, bool], Callable[..., Any]] = {}
         self._sources: dict[tuple[Binding, bool], str] = {}
 
@@ -48,8 +48,8 @@ class Compiler:
         done = self._functions.get((binding, is_async))
         if done is not None:
             return done
-        # Dependencies beyond the cap first, so that generating never nests deeply.
-        for step in self._beyond_cap(binding):
+        # Large dependencies first, so that generating never nests deeply.
+        for step in self._large(binding):
             mode = is_async and step.needs_await
             if (step, mode) not in self._functions:
                 self._generate(step, mode)
@@ -67,36 +67,44 @@ class Compiler:
         self._sources.clear()
 
     def entry(
-        self, func: Callable[..., Any], resolver: Resolver, handler: Binding, given: Sequence[str]
+        self, resolver: Resolver, handler: Binding, given: Sequence[str]
     ) -> Callable[..., Any]:
-        """``func`` with a scope opened, arguments built, and everything torn down after it."""
-        is_async = inspect.iscoroutinefunction(func)
-        flat = _is_flat(handler)
-        if not is_async and handler.needs_await:
-            raise AsyncDependencyError(
-                f"{handler.name} is a plain function, but what it asks for needs await",
-                hint=f"make it `async def {handler.name}`",
-            )
+        """A handler with a scope opened, arguments built, and everything torn down after it."""
         code = _Code(self, f"entry {handler.name}")
-        builder = _flat_entry if flat else _scoped_entry
-        builder(code, func, resolver, handler, given, is_async)
+        _Entry(code, self._container, resolver, handler, given).write()
+        return code.compile("entry")
+
+    def first_entry(
+        self, handler: Binding, given: Sequence[str], become: Callable[[], Callable[..., Any]]
+    ) -> Callable[..., Any]:
+        """An entry whose first call makes what is not made yet, and then calls ``become()``."""
+        code = _Code(self, f"first call of {handler.name}")
+        names = ", ".join(code.name(name) for name in given)
+        ready = code.constant(self.builder.ready, "ready")
+        target = code.constant(handler, "handler")
+        become_name = code.constant(become, "become")
+        if handler.kind is Kind.COROUTINE:
+            code.lines.append(f"async def entry({names}):")
+            code.emit(f"await {ready}({target})")
+            code.emit(f"return await {become_name}()({names})")
+        else:
+            code.lines.append(f"def entry({names}):")
+            code.emit(f"return {become_name}()({names})")
         return code.compile("entry")
 
     def _generate(self, binding: Binding, is_async: bool) -> Callable[..., Any]:
         code = _Code(self, binding.name)
         body = _ScopeBody(code, binding)
         code.emit(f"return {body.edge(binding.provider)}")
-        prefix = "async def" if is_async else "def"
-        head = [f"{prefix} build(scope):"]
-        if body.uses_cache:
-            head.append("    cache = scope.cache")
+        head = [f"{'async ' if is_async else ''}def build(scope):"]
         code.lines[:0] = head
         function = code.compile("build")
         self._functions[binding, is_async] = function
         self._sources[binding, is_async] = code.text
         return function
 
-    def _beyond_cap(self, binding: Binding) -> list[Binding]:
+    def _large(self, binding: Binding) -> list[Binding]:
+        """Dependencies that are functions of their own, deepest first."""
         found: list[Binding] = []
         seen = {binding}
         pending = [binding]
@@ -104,7 +112,7 @@ class Compiler:
             step = pending.pop()
             if step.is_singleton or step.provider.last_overriding is not None:
                 continue
-            if step is not binding and step.size > INLINE_CAP:
+            if step is not binding and step.is_large:
                 found.append(step)
             for dependency in eager(step.provider):
                 if dependency not in seen:
@@ -125,14 +133,15 @@ class _Code:
         self._namespace: dict[str, Any] = {}
         self._constants: dict[int, str] = {}
 
-    def emit(self, line: str) -> None:
-        self.lines.append("    " * self.depth + line)
+    def emit(self, *lines: str) -> None:
+        self.lines += ["    " * self.depth + line for line in lines]
 
     def name(self, hint: str) -> str:
         """A fresh name that reads like the user's type."""
-        base = re.sub(r"\W+", "_", hint).strip("_") or "value"
+        base = re.sub(r"\W+", "_", hint, flags=re.ASCII).strip("_") or "value"
+        base = f"_{base}" if base[0].isdigit() else base
         name, number = base, itertools.count(2)
-        while name in self._namespace or keyword.iskeyword(name) or name in _RESERVED:
+        while name in self._namespace or name in _RESERVED or keyword.iskeyword(name):
             name = f"{base}_{next(number)}"
         self._namespace[name] = None
         return name
@@ -146,25 +155,31 @@ class _Code:
         return known
 
     def singleton(self, binding: Binding) -> str:
-        value = self.compiler._builder.singleton(binding)
+        value = self.compiler.builder.singleton(binding)
         if value is None or value is True or value is False:
             return repr(value)
         return self.constant(value, f"the_{binding.name}")
 
     def deferred(self, edge: Any) -> str:
-        make = partial(self.compiler._builder.deferred, edge.binding, edge.wish)
+        make = partial(self.compiler.builder.deferred, edge.binding, edge.wish)
         return f"{self.constant(make, f'{edge.wish.name.lower()}_of_{edge.binding.name}')}(scope)"
 
     def compile(self, function: str) -> Callable[..., Any]:
         self.text = "\n".join(self.lines) + "\n"
         filename = f"<lexigram {next(_serial)}: {self.title}>"
-        linecache.cache[filename] = (len(self.text), None, self.text.splitlines(True), filename)
         exec(compile(self.text, filename, "exec"), self._namespace)  # noqa: S102 - our own source
-        return self._namespace[function]  # type: ignore[no-any-return]
+        # Out of its own globals: without the circle it goes as soon as nobody needs it.
+        made: Callable[..., Any] = self._namespace.pop(function)
+        linecache.cache[filename] = (len(self.text), None, self.text.splitlines(True), filename)
+        weakref.finalize(made.__code__, linecache.cache.pop, filename, None).atexit = False
+        return made
 
 
 # Names that generated source uses for itself.
-_RESERVED = {"scope", "cache", "build", "entry", "result", "error"}
+_RESERVED = {
+    *("build", "cache", "entry", "error", "failure", "failures", "next", "result", "scope"),
+    *("BaseException", "StopAsyncIteration", "StopIteration"),
+}
 
 
 class _Body:
@@ -182,7 +197,7 @@ class _Body:
         if getattr(edge, "deferred", False):
             return self.code.deferred(edge)
         if hasattr(edge, "members"):
-            return f"[{', '.join(self.edge(member) for member in edge.members)}]"
+            return f"[{', '.join([self.edge(member) for member in edge.members])}]"
         binding: Binding | None = getattr(edge, "binding", None)
         if binding is None:
             return self._plain(edge)
@@ -193,20 +208,26 @@ class _Body:
         return self.build(binding)
 
     def build(self, binding: Binding) -> str:
-        raise AssertionError  # each kind of body knows its own way
+        raise NotImplementedError  # each kind of body knows its own way
 
-    def call(self, binding: Binding) -> str:
+    def call(self, binding: Binding, given: Mapping[str, str] = _NOTHING) -> str:
         """The call of a target, arguments by position where nothing is left out."""
         args: list[str] = []
         edges = binding.provider.kwargs
         by_position = True
         for parameter in binding.parameters:
-            if parameter.name not in edges:
+            name = parameter.name
+            if name in given:
+                value = given[name]
+            elif name in edges:
+                value = self.edge(edges[name])
+            else:
                 by_position = False
                 continue
-            value = self.edge(edges[parameter.name])
-            positional = by_position and not parameter.keyword_only
-            args.append(value if positional else f"{parameter.name}={value}")
+            if by_position and parameter.passing is not Passing.KEYWORD:
+                args.append(value)
+            elif parameter.passing is not Passing.POSITION:
+                args.append(f"{name}={value}")
         target = binding.provider.provides
         name = self.code.constant(target, getattr(target, "__name__", binding.name))
         return f"{name}({', '.join(args)})"
@@ -215,13 +236,13 @@ class _Body:
         return self.code.name(_variable(binding))
 
     def _override(self, edge: Any, override: Any) -> str:
-        value = override()
+        hint = f"override_of_{edge.binding.name}"
         if type(override).__name__ == "Object":
-            return self.code.constant(value, f"override_of_{edge.binding.name}")
-        return f"{self.code.constant(override, f'override_of_{edge.binding.name}')}()"
+            return self.code.constant(override(), hint)
+        return f"{self.code.constant(override, hint)}()"
 
     def _plain(self, edge: Any) -> str:
-        if type(edge).__name__ == "CurrentScope":
+        if hasattr(edge, "is_scope"):
             return "scope"
         value = edge()
         return "None" if value is None else self.code.constant(value, "value")
@@ -233,10 +254,9 @@ class _ScopeBody(_Body):
     def __init__(self, code: _Code, root: Binding) -> None:
         super().__init__(code)
         self.root = root
-        self.uses_cache = False
 
     def build(self, binding: Binding) -> str:
-        if binding is not self.root and binding.size > INLINE_CAP:
+        if binding is not self.root and binding.is_large:
             return self._nested(binding)
         if binding.lifetime is ServiceScope.SCOPED:
             return self._scoped(binding)
@@ -259,42 +279,56 @@ class _ScopeBody(_Body):
 
     def _scoped(self, binding: Binding) -> str:
         code = self.code
-        self.uses_cache = True
         key = code.constant(binding, f"{binding.name}_key")
         variable = self.variable(binding)
-        code.emit(f"if {key} in cache:")
-        code.emit(f"    {variable} = cache[{key}]")
-        if binding.needs_await:
+        guarded = binding.kind in (Kind.COROUTINE, Kind.ASYNC_GENERATOR)
+        code.emit(f"if {key} in scope:", f"    {variable} = scope[{key}]")
+        if guarded:
             building = code.constant(BUILDING, "BUILDING")
-            code.emit(f"    if {variable} is {building}:")
-            code.emit(f"        {variable} = await scope.join({key})")
+            code.emit(
+                f"    if {variable} is {building}:",
+                f"        {variable} = await scope.join({key})",
+            )
         code.emit("else:")
         code.depth += 1
         outside = dict(self.locals)
-        if binding.needs_await:
+        if guarded:
             self._guarded(binding, key, variable)
         else:
-            self._produce(binding, variable)
-            code.emit(f"cache[{key}] = {variable}")
+            self._unguarded(binding, key, variable)
         # What was built inside this branch may not exist when the branch is skipped.
         self.locals = outside
         self.locals[binding] = variable
         code.depth -= 1
         return variable
 
+    def _unguarded(self, binding: Binding, key: str, variable: str) -> None:
+        """A plain call has no await between the look and the store, so no task can come between."""
+        code = self.code
+        call = self.call(binding)
+        if binding.kind is Kind.GENERATOR:
+            call = f"scope.keep({call})"
+        if not binding.needs_await:
+            code.emit(f"{variable} = scope[{key}] = {call}")
+            return
+        code.emit(
+            f"if {key} in scope: {variable} = scope[{key}]  # another task was faster",
+            f"else: {variable} = scope[{key}] = {call}",
+        )
+
     def _guarded(self, binding: Binding, key: str, variable: str) -> None:
         code = self.code
-        code.emit(f"cache[{key}] = {code.constant(BUILDING, 'BUILDING')}")
-        code.emit("try:")
+        code.emit(f"scope[{key}] = {code.constant(BUILDING, 'BUILDING')}", "try:")
         code.depth += 1
         self._produce(binding, variable)
         code.depth -= 1
-        code.emit("except BaseException:")
-        code.emit(f"    scope.give_up({key})")
-        code.emit("    raise")
-        code.emit(f"cache[{key}] = {variable}")
-        waiters = code.constant(WAITERS, "WAITERS")
-        code.emit(f"if {waiters} in cache: scope.settle({key})")
+        code.emit(
+            "except BaseException:",
+            f"    scope.give_up({key})",
+            "    raise",
+            f"scope[{key}] = {variable}",
+            f"if {code.constant(WAITERS, 'WAITERS')} in scope: scope.settle({key})",
+        )
 
     def _produce(self, binding: Binding, variable: str) -> None:
         code = self.code
@@ -309,17 +343,21 @@ class _ScopeBody(_Body):
             self._async_generator(binding, variable, call)
 
     def _async_generator(self, binding: Binding, variable: str, call: str) -> None:
+        """Inline in the scope's own task; ``scope.enter`` says the same without the speed."""
         code = self.code
-        generator = code.name(f"{_variable(binding)}_steps")
+        steps = code.name(f"{_variable(binding)}_steps")
         exits = code.constant(EXITS, "EXITS")
-        self.uses_cache = True
-        code.emit(f"{generator} = {call}")
-        code.emit(f"if scope.task is {code.constant(asyncio.current_task, 'current_task')}():")
-        code.emit(f"    {variable} = await {generator}.__anext__()")
-        code.emit(f"    if {exits} in cache: cache[{exits}].append({generator})")
-        code.emit(f"    else: cache[{exits}] = [{generator}]")
-        code.emit("else:")
-        code.emit(f"    {variable} = await scope.own({binding.name!r}, {generator})")
+        never = code.constant(never_yielded, "never_yielded")
+        code.emit(
+            f"{steps} = {call}",
+            f"if {code.constant(dict.get, 'dict_get')}(scope, {code.constant(TASK, 'TASK')}) is {code.constant(current_task, 'current_task')}():",
+            f"    try: {variable} = await {steps}.__anext__()",
+            f"    except StopAsyncIteration: raise {never}({steps}) from None",
+            f"    if {exits} in scope: scope[{exits}].append({steps})",
+            f"    else: scope[{exits}] = [{steps}]",
+            "else:",
+            f"    {variable} = await scope.own({binding.name!r}, {steps})",
+        )
 
 
 class _EntryBody(_Body):
@@ -327,7 +365,7 @@ class _EntryBody(_Body):
 
     def __init__(self, code: _Code) -> None:
         super().__init__(code)
-        self.generators: list[tuple[int, str, Kind]] = []
+        self.generators: list[tuple[str, Kind]] = []
 
     def build(self, binding: Binding) -> str:
         code = self.code
@@ -347,167 +385,154 @@ class _EntryBody(_Body):
 
     def _enter(self, binding: Binding, variable: str, call: str) -> None:
         code = self.code
-        generator = code.name(f"{_variable(binding)}_steps")
-        code.emit(f"{generator} = {call}")
-        step = f"await {generator}.__anext__()"
-        if binding.kind is Kind.GENERATOR:
-            step = f"next({generator})"
-        code.emit(f"{variable} = {step}")
-        code.emit("try:")
-        self.generators.append((code.depth, generator, binding.kind))
-        code.depth += 1
+        steps = code.name(f"{_variable(binding)}_steps")
+        self.generators.append((steps, binding.kind))
+        code.emit(
+            f"{steps} = {call}",
+            f"try: {variable} = {_step(steps, binding.kind)}",
+            f"except {_stop(binding.kind)}: "
+            f"raise {code.constant(never_yielded, 'never_yielded')}({steps}) from None",
+        )
 
-    def leave(self) -> None:
-        """Close the try blocks, innermost first; teardown sees the exception."""
+
+class _Entry:
+    """Writes one entry: as local variables where that is possible, else around a Scope."""
+
+    def __init__(
+        self,
+        code: _Code,
+        container: Container,
+        resolver: Resolver,
+        handler: Binding,
+        given: Sequence[str],
+    ) -> None:
+        self.code = code
+        self.container = container
+        self.resolver = resolver
+        self.handler = handler
+        self.given = given
+        self.is_async = handler.kind is Kind.COROUTINE
+        self.wait = "await " if self.is_async else ""
+
+    def write(self) -> None:
+        variables = {name: self.code.name(name) for name in self.given}
+        self._head(", ".join(variables.values()))
+        if _is_flat(self.handler):
+            self._flat(variables)
+        else:
+            self._scoped(variables)
+        self.code.emit("return result")
+
+    def _head(self, names: str) -> None:
+        """The signature, and the one comparison that notices an override."""
+        code, epoch = self.code, self.container.epoch
+        renew = partial(self.container.renew_entry, self.resolver, self.handler, tuple(self.given))
+        code.lines.append(f"{'async ' if self.is_async else ''}def entry({names}):")
+        code.emit(
+            f"if {code.constant(epoch, 'epoch')}[0] != {epoch[0]}: "
+            f"return {self.wait}{code.constant(renew, 'renew')}()({names})"
+        )
+
+    def _flat(self, variables: Mapping[str, str]) -> None:
         code = self.code
-        for depth, generator, kind in reversed(self.generators):
-            code.depth = depth
-            finish = code.constant(
-                _finish_entry if kind is Kind.ASYNC_GENERATOR else _finish_entry_sync,
-                "finish" if kind is Kind.ASYNC_GENERATOR else "finish_sync",
+        body = _EntryBody(code)
+        start = len(code.lines)
+        call = body.call(self.handler, variables)
+        code.emit(f"result = {self.wait}{call}")
+        if body.generators:
+            # Only now is it known which there are; they must be None until they are entered.
+            block = [f"    {line}" for line in code.lines[start:]]
+            code.lines[start:] = []
+            code.emit(f"{' = '.join(name for name, _ in body.generators)} = None", "try:")
+            code.lines += block
+            self._leave(body.generators)
+
+    def _leave(self, generators: list[tuple[str, Kind]]) -> None:
+        """Leave every generator in reverse; each sees the error, failures come together.
+
+        ``close`` does the same from a list; here the way without an error is written out.
+        """
+        code = self.code
+        names = "".join(f"{name}, " for name, _ in generators)
+        code.emit(
+            "except BaseException as error:",
+            f"    {self.wait}{code.constant(_abandon if self.is_async else _abandon_sync, 'abandon')}"
+            f"(({names}), error)",
+            "    raise",
+            "failures = ()",
+        )
+        twice = code.constant(yielded_twice, "yielded_twice")
+        for name, kind in reversed(generators):
+            code.emit(
+                f"try: {_step(name, kind)}",
+                f"except {_stop(kind)}: pass",
+                "except BaseException as failure: failures += (failure,)",
+                f"else: failures += ({twice}({name}),)",
             )
-            wait = "await " if kind is Kind.ASYNC_GENERATOR else ""
-            stop = "StopAsyncIteration" if wait else "StopIteration"
-            step = f"await {generator}.__anext__()" if wait else f"next({generator})"
-            code.emit("except BaseException as error:")
-            code.emit(f"    {wait}{finish}({generator}, error)")
-            code.emit("    raise")
-            code.emit("else:")
-            code.emit(f"    try: {step}")
-            code.emit(f"    except {stop}: pass")
-            code.emit(f"    else: raise {code.constant(_yielded_twice, 'yielded_twice')}({generator})")
+        code.emit(f"if failures: {code.constant(raise_all, 'raise_all')}(failures)")
 
+    def _scoped(self, variables: Mapping[str, str]) -> None:
+        """A large graph, or one that asks for its scope, is built into a real Scope."""
+        code = self.code
+        body = _ScopeBody(code, self.handler)
+        task = code.constant(SYNC, "SYNC")
+        if self.is_async:
+            task = f"{code.constant(current_task, 'current_task')}()"
+        code.emit(
+            f"scope = {code.constant(self.resolver.scope, 'Scope')}()",
+            f"scope[{code.constant(TASK, 'TASK')}] = {task}",
+            "try:",
+        )
+        code.depth += 1
+        call = body.call(self.handler, variables)
+        code.emit(f"result = {self.wait}{call}")
+        code.depth -= 1
+        code.emit(
+            "except BaseException as error:",
+            f"    {self._close('error')}",
+            "    raise",
+            self._close("None"),
+        )
 
-def _flat_entry(
-    code: _Code,
-    func: Callable[..., Any],
-    resolver: Resolver,
-    handler: Binding,
-    given: Sequence[str],
-    is_async: bool,
-) -> None:
-    body = _EntryBody(code)
-    _entry_head(code, resolver, handler, given, is_async)
-    arguments = _arguments(body, handler, given)
-    wait = "await " if is_async else ""
-    code.emit(f"result = {wait}{code.constant(func, handler.name)}({arguments})")
-    body.leave()
-    code.depth = 1
-    code.emit("return result")
-
-
-def _scoped_entry(
-    code: _Code,
-    func: Callable[..., Any],
-    resolver: Resolver,
-    handler: Binding,
-    given: Sequence[str],
-    is_async: bool,
-) -> None:
-    """A large graph, or one that asks for its scope, is built into a real Scope."""
-    body = _ScopeBody(code, handler)
-    body.uses_cache = True
-    _entry_head(code, resolver, handler, given, is_async)
-    wait = "await " if is_async else ""
-    scope = code.constant(Scope, "Scope")
-    code.emit(f"scope = {scope}({code.constant(resolver, 'resolver')})")
-    if is_async:
-        code.emit(f"scope.task = {code.constant(asyncio.current_task, 'current_task')}()")
-    code.emit("cache = scope.cache")
-    code.emit("try:")
-    code.depth += 1
-    arguments = _arguments(body, handler, given)
-    code.emit(f"result = {wait}{code.constant(func, handler.name)}({arguments})")
-    code.depth -= 1
-    code.emit("except BaseException as error:")
-    code.emit(f"    {'await scope.close(error)' if is_async else 'scope.__exit__(None, error, None)'}")
-    code.emit("    raise")
-    code.emit("await scope.close()" if is_async else "scope.__exit__(None, None, None)")
-    code.emit("return result")
-
-
-def _entry_head(
-    code: _Code, resolver: Resolver, handler: Binding, given: Sequence[str], is_async: bool
-) -> None:
-    """The signature, and the one comparison that notices an override."""
-    container = resolver.container
-    for name in given:
-        code._namespace[name] = None
-    names = ", ".join(given)
-    prefix = "async def" if is_async else "def"
-    code.lines.append(f"{prefix} entry({names}):")
-    epoch = code.constant(container.epoch, "epoch")
-    renew = code.constant(partial(container.renew_entry, resolver, handler, tuple(given)), "renew")
-    wait = "await " if is_async else ""
-    code.emit(f"if {epoch}[0] != {container.epoch[0]}: return {wait}{renew}()({names})")
-
-
-def _arguments(body: _Body, handler: Binding, given: Sequence[str]) -> str:
-    parts: list[str] = []
-    edges = handler.provider.kwargs
-    for parameter in handler.parameters:
-        if parameter.name in given:
-            parts.append(_pass(parameter, parameter.name, parts))
-        elif parameter.name in edges:
-            parts.append(_pass(parameter, body.edge(edges[parameter.name]), parts))
-    return ", ".join(parts)
-
-
-def _pass(parameter: Parameter, value: str, before: list[str]) -> str:
-    positional = not parameter.keyword_only and not any("=" in part for part in before)
-    return value if positional and value == parameter.name else f"{parameter.name}={value}"
+    def _close(self, error: str) -> str:
+        return f"await scope.close({error})" if self.is_async else f"scope.close_sync({error})"
 
 
 def _is_flat(handler: Binding) -> bool:
     """True when everything fits in local variables of one function."""
-    nodes = generators = 0
+    if handler.size > ENTRY_CAP:
+        return False
     seen = {handler}
     pending = [handler]
     while pending:
         step = pending.pop()
-        nodes += 1
-        generators += step.is_resource
-        for edge in step.provider.kwargs.values():
-            if getattr(edge, "deferred", False) or type(edge).__name__ == "CurrentScope":
-                return False
+        if any(item.wish is Wish.SCOPE for item in step.parameters):
+            return False
+        if any(getattr(edge, "deferred", False) for edge in step.provider.kwargs.values()):
+            return False
         for dependency in eager(step.provider):
             if not dependency.is_singleton and dependency not in seen:
                 seen.add(dependency)
                 pending.append(dependency)
-    return handler.size <= ENTRY_CAP and generators <= MAX_NESTING
+    return True
 
 
-async def _finish_entry(generator: Any, error: BaseException) -> None:
-    """Throw into a generator; what it raises anew replaces the error, with it as context."""
-    try:
-        await generator.athrow(error)
-    except StopAsyncIteration:
-        return
-    except BaseException as failure:
-        if failure is not error:
-            raise
-        return
-    raise _yielded_twice(generator)
+async def _abandon(generators: Sequence[Any], error: BaseException) -> None:
+    await close([item for item in generators if item is not None], error)
 
 
-def _finish_entry_sync(generator: Any, error: BaseException) -> None:
-    try:
-        generator.throw(error)
-    except StopIteration:
-        return
-    except BaseException as failure:
-        if failure is not error:
-            raise
-        return
-    raise _yielded_twice(generator)
+def _abandon_sync(generators: Sequence[Any], error: BaseException) -> None:
+    close_sync([item for item in generators if item is not None], error)
 
 
-def _yielded_twice(generator: Any) -> Exception:
-    from lexigram.di.errors import ResourceError
+def _step(steps: str, kind: Kind) -> str:
+    return f"await {steps}.__anext__()" if kind is Kind.ASYNC_GENERATOR else f"next({steps})"
 
-    return ResourceError(f"{generator.__qualname__} yielded twice", hint="yield once")
+
+def _stop(kind: Kind) -> str:
+    return "StopAsyncIteration" if kind is Kind.ASYNC_GENERATOR else "StopIteration"
 
 
 def _variable(binding: Binding) -> str:
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", binding.name).lower()
-    return re.sub(r"\W+", "_", snake).strip("_") or "value"
+    return re.sub(r"\W+", "_", snake).strip("_")

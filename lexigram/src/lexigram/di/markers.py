@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Hashable
-from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar, final
+from collections.abc import Callable, Coroutine
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    TypeAlias,
+    TypeVar,
+    Union,
+    final,
+    get_args,
+    get_origin,
+)
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-# A type, a generic alias, (type, name), or a string token.
-Key: TypeAlias = Hashable
+# A type, a generic alias, (type, name), or a string token. Not Hashable: a type is, but
+# type checkers see the ``__hash__`` of its instances.
+Key: TypeAlias = Any
 
 
 @final
@@ -104,6 +117,11 @@ class Lazy(Generic[T_co]):
         return self._resolve()
 
 
+def origin_of(form: object) -> Any:
+    """``typing.get_origin``, as a type checker can use it on what may be anything."""
+    return get_origin(form)
+
+
 def show(key: Key) -> str:
     """A key as a person writes it: ``Repo[User]``, ``Greeter "backup"``, ``"token"``."""
     if isinstance(key, tuple):
@@ -111,10 +129,13 @@ def show(key: Key) -> str:
         return f'{show(service)} "{name}"'
     if isinstance(key, str):
         return f'"{key}"'
-    if isinstance(key, type) and not hasattr(key, "__args__"):
-        return key.__name__
-    origin = getattr(key, "__origin__", None)
+    if key is type(None):
+        return "None"
+    origin = origin_of(key)
+    if origin is Union or origin is UnionType:
+        return " | ".join(show(member) for member in get_args(key))
+    if origin is Annotated:
+        return f"Annotated[{show(get_args(key)[0])}, ...]"
     if origin is not None:
-        arguments = ", ".join(show(argument) for argument in getattr(key, "__args__", ()))
-        return f"{show(origin)}[{arguments}]"
+        return f"{show(origin)}[{', '.join(show(argument) for argument in get_args(key))}]"
     return getattr(key, "__name__", None) or repr(key)

@@ -16,9 +16,10 @@ from lexigram.di.errors import (
     ModuleImportError,
     ModuleVisibilityError,
 )
-from lexigram.di.problems import Problem, Site
 from lexigram.di.markers import Key
+from lexigram.di.problems import Problem, Site
 from lexigram.di.provider import Provider
+from lexigram.di.signature import key_of
 
 ModuleType: TypeAlias = "type[Any]"
 ModuleLike: TypeAlias = "type[Any] | DynamicModule"
@@ -158,7 +159,7 @@ class ModuleNode:
 
     def exported_keys(self) -> list[Key]:
         """Keys this module exports itself, without re-exported modules."""
-        return [export for export in self.exports if not _is_module(export)]
+        return [key_of(export) for export in self.exports if not _is_module(export)]
 
     def reexported(self) -> list[ModuleNode]:
         """Imported modules whose exports this one passes on."""
@@ -174,14 +175,15 @@ class ModuleGraph:
     """All modules of an application in import order; problems are kept for the freeze report."""
 
     def __init__(self, modules: Iterable[ModuleLike] = (), providers: Iterable[Any] = ()) -> None:
+        listed = list(modules)
         self.root = ModuleNode(Root, "app", is_global=True)
         self.problems: list[Problem] = []
         self._nodes: dict[type[Any], ModuleNode] = {}
-        self._sources: dict[type[Any], ModuleLike] = {}
+        self._configured: dict[type[Any], DynamicModule] = {}
         self._order: list[ModuleNode] = []
         _fill_providers(self.root, providers)
-        self._configure(modules)
-        for entry in modules:
+        self._configure(listed)
+        for entry in listed:
             self._attach(self.root, entry)
         self._check_cycles()
         self._check_features()
@@ -205,24 +207,38 @@ class ModuleGraph:
                 hint=f"add it to modules=[...] (there are: {known})",
             ) from None
 
-    def _configure(self, modules: Iterable[ModuleLike]) -> None:
-        """Find the one DynamicModule of each class before nodes are made."""
-        pending, seen = list(modules), set[int]()
-        while pending:
-            entry = pending.pop(0)
-            if id(entry) in seen:
-                continue
-            seen.add(id(entry))
+    def _configure(self, modules: list[ModuleLike]) -> None:
+        """Find the one DynamicModule of each class before nodes are made.
+
+        Again from the start with what was found, since it replaces what its bare class said.
+        """
+        tried: list[dict[type[Any], DynamicModule]] = []
+        importers: dict[DynamicModule, list[str]] = {}
+        while self._configured not in tried:
+            tried.append(self._configured)
+            importers = self._walk(modules)
+            self._configured = {}
+            for entry in importers:
+                self._configured.setdefault(entry.module, entry)
+        for entry, names in importers.items():
+            first = self._configured[entry.module]
+            if entry is not first:
+                self.problems.append(_duplicate(entry, importers[first], names))
+
+    def _walk(self, modules: list[ModuleLike]) -> dict[DynamicModule, list[str]]:
+        """Every DynamicModule that is imported, with the names of those who import it."""
+        found: dict[DynamicModule, list[str]] = {}
+        pending: list[tuple[str, ModuleLike]] = [(self.root.name, entry) for entry in modules]
+        seen = set[type[Any]]()
+        for importer, entry in pending:  # grows while it is walked
             token = _token(entry)
-            known = self._sources.get(token)
             if isinstance(entry, DynamicModule):
-                if isinstance(known, DynamicModule) and known is not entry:
-                    self.problems.append(_duplicate(entry))
-                    continue
-                self._sources[token] = entry
-            elif known is None:
-                self._sources[token] = entry
-            pending.extend(_declared(entry).imports)
+                found.setdefault(entry, []).append(importer)
+            if token not in seen:
+                seen.add(token)
+                declared = _declared(self._configured.get(token, entry))
+                pending.extend((declared.name, imported) for imported in declared.imports)
+        return found
 
     def _attach(self, importer: ModuleNode, entry: ModuleLike) -> None:
         """Make nodes depth first, so that imports come before importers."""
@@ -235,7 +251,7 @@ class ModuleGraph:
             token = _token(item)
             node = self._nodes.get(token)
             if node is None:
-                source = self._sources[token]
+                source: ModuleLike = self._configured.get(token) or item
                 node = self._nodes[token] = _make_node(source)
                 stack.append((_FINISH, node))
                 stack.extend((node, child) for child in reversed(_declared(source).imports))
@@ -277,7 +293,9 @@ _FINISH = ModuleNode(Root, "")
 
 def _dynamic(cls: type[Any], method: str, args: Any, kwargs: Any) -> DynamicModule:
     if args or kwargs:
-        raise TypeError(f"{cls.__name__}.{method}() takes no settings: the module does not override it")
+        raise TypeError(
+            f"{cls.__name__}.{method}() takes no settings: the module does not override it"
+        )
     declared = _declared(cls)
     return DynamicModule(
         module=cls,
@@ -318,7 +336,8 @@ def _declared(entry: ModuleLike) -> ModuleMetadata:
         )
     if static is None and not issubclass(token, Module):
         raise ModuleImportError(
-            f"{token.__name__} is not a module", hint=f"decorate it: @module(...) class {token.__name__}(Module)"
+            f"{token.__name__} is not a module",
+            hint=f"decorate it: @module(...) class {token.__name__}(Module)",
         )
     return static or ModuleMetadata(name=token.__name__)
 
@@ -353,12 +372,13 @@ def _fill_providers(node: ModuleNode, providers: Iterable[Any]) -> None:
             )
 
 
-def _duplicate(entry: DynamicModule) -> Problem:
+def _duplicate(entry: DynamicModule, first: list[str], second: list[str]) -> Problem:
+    name = entry.module.__name__
     return Problem(
         error=ModuleDuplicateError,
-        title=f"{entry.resolved_name} is configured in two different ways",
-        fix=f"keep one {entry.module.__name__}.configure(...) at the root and import the bare "
-        f"class {entry.module.__name__} elsewhere",
+        title=f"{name} is configured in two different ways",
+        lines=(f"imported by {', '.join(first)}", f"imported by {', '.join(second)}"),
+        fix=f"keep one {name}.configure(...) at the root and import the bare class {name} elsewhere",
     )
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
 from lexigram.di.binding import Binding
 from lexigram.di.problems import bound_in
+
+if TYPE_CHECKING:
+    from lexigram.di.module import ModuleNode
 
 _SHAPES = {"singleton": ("([", "])"), "scoped": ("[", "]"), "transient": (">", "]")}
 
@@ -24,30 +27,29 @@ class Picture:
     def mermaid(self) -> str:
         """A mermaid flowchart, one subgraph per module."""
         lines = ["flowchart LR"]
-        for module, members in self._by_module():
-            lines.append(f'    subgraph {_id(module)}["{module}"]')
-            for binding in members:
+        for number, (module, members) in enumerate(self._by_module()):
+            lines.append(f'    subgraph m{number}["{_escape(module.name)}"]')
+            for index, binding in members:
                 left, right = _SHAPES[binding.lifetime.value]
-                lines.append(f'        b{binding.order}{left}"{_escape(binding.name)}"{right}')
+                lines.append(f'        b{index}{left}"{_escape(binding.name)}"{right}')
             lines.append("    end")
         lines += [
-            f"    b{source.order} -->|{label}| b{target.order}"
-            for source, label, target in self._edges()
+            f"    b{source} -->|{label}| b{target}" for source, label, target in self._edges()
         ]
         return "\n".join(lines) + "\n"
 
     def dot(self) -> str:
         """A Graphviz digraph, one cluster per module."""
         lines = [f'digraph "{_escape(self.name)}" {{', "    rankdir=LR;"]
-        for module, members in self._by_module():
-            lines.append(f'    subgraph "cluster_{_id(module)}" {{ label="{module}";')
+        for number, (module, members) in enumerate(self._by_module()):
+            lines.append(f'    subgraph cluster_m{number} {{ label="{_escape(module.name)}";')
             lines += [
-                f'        b{item.order} [label="{_escape(item.name)}\\n{item.lifetime.value}"];'
-                for item in members
+                f'        b{index} [label="{_escape(item.name)}\\n{item.lifetime.value}"];'
+                for index, item in members
             ]
             lines.append("    }")
         lines += [
-            f'    b{source.order} -> b{target.order} [label="{label}"];'
+            f'    b{source} -> b{target} [label="{label}"];'
             for source, label, target in self._edges()
         ]
         return "\n".join([*lines, "}"]) + "\n"
@@ -58,7 +60,7 @@ class Picture:
             "name": self.name,
             "nodes": [
                 {
-                    "id": item.order,
+                    "id": index,
                     "service": item.name,
                     "lifetime": item.lifetime.value,
                     "module": item.module.name,
@@ -66,10 +68,10 @@ class Picture:
                     "site": str(item.site) if item.site else None,
                     "built": item.made,
                 }
-                for item in self.bindings
+                for index, item in enumerate(self.bindings)
             ],
             "edges": [
-                {"from": source.order, "to": target.order, "parameter": label}
+                {"from": source, "to": target, "parameter": label}
                 for source, label, target in self._edges()
             ],
         }
@@ -78,41 +80,40 @@ class Picture:
         """``to_dict`` as text."""
         return json.dumps(self.to_dict(), indent=2)
 
-    def _by_module(self) -> Iterator[tuple[str, list[Binding]]]:
-        modules: dict[str, list[Binding]] = {}
-        for binding in self.bindings:
-            modules.setdefault(binding.module.name, []).append(binding)
-        yield from modules.items()
+    def _by_module(self) -> list[tuple[ModuleNode, list[tuple[int, Binding]]]]:
+        modules: dict[ModuleNode, list[tuple[int, Binding]]] = {}
+        for index, binding in enumerate(self.bindings):
+            modules.setdefault(binding.module, []).append((index, binding))
+        return list(modules.items())
 
-    def _edges(self) -> Iterator[tuple[Binding, str, Binding]]:
-        for binding in self.bindings:
-            yield from edges_of(binding)
+    def _edges(self) -> Iterator[tuple[int, str, int]]:
+        numbers = {binding: index for index, binding in enumerate(self.bindings)}
+        for binding, index in numbers.items():
+            for label, target in edges_of(binding):
+                yield index, label, numbers[target]
 
 
-def edges_of(binding: Binding) -> Iterator[tuple[Binding, str, Binding]]:
-    """Every edge of a binding, the deferred ones too: itself, parameter, target."""
+def edges_of(binding: Binding) -> Iterator[tuple[str, Binding]]:
+    """Every edge of a binding, the deferred ones too: parameter and target."""
     for name, edge in binding.provider.kwargs.items():
         for member in getattr(edge, "members", (edge,)):
             target = getattr(member, "binding", None)
             if target is not None:
-                yield binding, name, target
+                yield name, target
 
 
 def describe(binding: Binding, source: str) -> str:
     """One binding for a person: owner, lifetime, edges, state, and its generated source."""
     lines = [f"{binding.name}  {bound_in(binding)}"]
     lines.append(f"  built by {binding.kind.name.lower().replace('_', ' ')}: {binding.target!r}")
-    for _, name, target in edges_of(binding):
-        lines.append(f"  {name}: {target.name}  {bound_in(target)}")
+    lines += [f"  {name}: {target.name}  {bound_in(target)}" for name, target in edges_of(binding)]
     if binding.is_singleton:
         lines.append(f"  made: {'yes' if binding.made else 'not yet'}")
-    if source:
+    elif source:
         lines += ["  source:", *(f"    {line}" for line in source.splitlines())]
+    else:
+        lines.append("  source: written once the singletons under it are made")
     return "\n".join(lines)
-
-
-def _id(name: str) -> str:
-    return "".join(character if character.isalnum() else "_" for character in name)
 
 
 def _escape(text: str) -> str:

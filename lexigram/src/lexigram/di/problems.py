@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attrs import frozen
 
+from lexigram.contracts.core.di import ServiceScope
 from lexigram.contracts.core.errors import LexigramError
+from lexigram.di.binding import Binding, eager
+from lexigram.di.errors import (
+    AmbiguousDependencyError,
+    AsyncDependencyError,
+    CircularDependencyError,
+    ModuleExportError,
+    ModuleVisibilityError,
+    OverrideError,
+    ProtocolValidationError,
+    RegistrationError,
+    RuntimeArgumentError,
+    ScopedResolutionError,
+    SignatureError,
+    UnresolvableDependencyError,
+)
 from lexigram.di.markers import Key, show
-from lexigram.di.signature import constructor_site
+from lexigram.di.signature import Parameter, constructor_site
 
 if TYPE_CHECKING:
-    from lexigram.di.binding import Binding
+    from lexigram.di.module import ModuleNode
+
+Steps = Sequence[tuple[Binding, str | None]]
 
 
 class Site(NamedTuple):
@@ -23,9 +42,8 @@ class Site(NamedTuple):
     line: int
 
     def __str__(self) -> str:
-        path = self.file
-        relative = os.path.relpath(path) if os.path.isabs(path) else path
-        return f"{path if relative.startswith('..') else relative}:{self.line}"
+        relative = os.path.relpath(self.file)
+        return f"{self.file if relative.startswith('..') else relative}:{self.line}"
 
 
 @frozen(kw_only=True)
@@ -61,10 +79,13 @@ class Problem:
             "near": list(self.near),
         }
 
+    def as_error(self) -> LexigramError:
+        """The problem as an error of its own, for what is asked for after the freeze."""
+        near = f" (near: {' · '.join(self.near)})" if self.near else ""
+        return self.error(f"{self.title}{near}", hint=self.fix)
 
-def path_lines(
-    steps: Sequence[tuple[Binding, str | None]], missing: Key | None = None, verdict: str = ""
-) -> tuple[str, ...]:
+
+def path_lines(steps: Steps, missing: Key | None = None, verdict: str = "") -> tuple[str, ...]:
     """A path through the graph, one binding a line.
 
     Each step is a binding and the parameter that leads on from it; ``missing`` is what the
@@ -84,20 +105,307 @@ def path_lines(
 
 def bound_in(binding: Binding) -> str:
     """Where a binding was registered: module, file and line, lifetime."""
-    site = f"  {binding.site}" if binding.site else ""
-    return f"bound in {binding.module.name}{site}  ({binding.lifetime.value})"
+    verb = "decorated" if binding.pinned else "bound"
+    site = binding.site or _site_of(binding.target)  # a marked class was registered nowhere
+    where = f"  {site}" if site else ""
+    return f"{verb} in {binding.viewpoint.name}{where}  ({binding.lifetime.value})"
 
 
-def _row(steps: Sequence[tuple[Binding, str | None]], index: int) -> tuple[str, str, str]:
+def parameter_to(consumer: Binding, target: Binding) -> str:
+    """The parameter through which ``consumer`` takes ``target``."""
+    for name, edge in consumer.provider.kwargs.items():
+        members = getattr(edge, "members", (edge,))
+        if any(getattr(member, "binding", None) is target for member in members):
+            return str(name)
+    return "?"  # taken from the container by hand
+
+
+def unbound_key(key: Key, asker: str, lines: Iterable[str], near: tuple[str, ...]) -> Problem:
+    """Nothing anywhere provides it."""
+    return Problem(
+        error=UnresolvableDependencyError,
+        title=f"nothing provides {show(key)}",
+        lines=tuple(lines),
+        fix=f"bind it:  container.singleton({_arguments(key)})  in {asker}",
+        near=near,
+    )
+
+
+def ambiguous(
+    key: Key, asker: str, candidates: Iterable[Binding], lines: Iterable[str] = ()
+) -> Problem:
+    """Two or more bindings where one was asked for."""
+    named = [f"- {binding.name}  {bound_in(binding)}" for binding in candidates]
+    return Problem(
+        error=AmbiguousDependencyError,
+        title=f"{asker} can see {len(named)} bindings of {show(key)}",
+        lines=(*lines, *named),
+        fix=f"stop exporting one, give one a name= and ask for Annotated[{_type(key)}, "
+        f"Named(...)], or take list[{_type(key)}]",
+    )
+
+
+def invisible(
+    key: Key,
+    asker: str,
+    hidden: Sequence[Binding],
+    *,
+    exported: bool,
+    imported: bool,
+    lines: Iterable[str] = (),
+) -> Problem:
+    """Bound somewhere, but not where it was asked for."""
+    owner = hidden[0].module.name
+    if exported:
+        why = f"{owner} exports it, but {asker} does not import {owner}"
+        fix = f"import it:  imports=[{owner}]  in {asker}"
+    else:
+        why = f"{owner} binds it but does not export it"
+        fix = f"export it:  exports=[{_type(key)}]  in {owner}"
+        if not imported:
+            fix += f", and import {owner} in {asker}"
+    return Problem(
+        error=ModuleVisibilityError,
+        title=f"{show(key)} is not visible to {asker}: {why}",
+        lines=(*lines, *(f"- {binding.name}  {bound_in(binding)}" for binding in hidden)),
+        fix=fix,
+    )
+
+
+def cycle(path: Sequence[Binding]) -> Problem:
+    """Constructors that need each other."""
+    circle = [*path, path[0]]
+    hops = []
+    for step, following in pairwise(circle):
+        site = _site_of(step.target)
+        where = f" {site}" if site else ""
+        hops.append(f"{step.name}({parameter_to(step, following)}: {following.name}){where}")
+    last, first = path[-1], path[0]
+    return Problem(
+        error=CircularDependencyError,
+        title=f"cycle: {' -> '.join(binding.name for binding in circle)}",
+        lines=("  ->  ".join(hops),),
+        fix=f"break one edge: take `{parameter_to(last, first)}: Lazy[{spell(first.key)}]` in "
+        f"{last.name} and call it when needed",
+    )
+
+
+def leak(keeper: Binding, kept: Binding) -> Problem:
+    """A singleton that would keep something of a scope, directly or through a transient."""
+    path: list[tuple[Binding, str | None]] = [(keeper, parameter_to(keeper, kept))]
+    target = kept
+    while target.lifetime is not ServiceScope.SCOPED and not target.is_resource:
+        below = next((item for item in eager(target.provider) if item.needs_scope), None)
+        if below is None:  # it asks for the scope itself
+            break
+        path.append((target, parameter_to(target, below)))
+        target = below
+    path.append((target, None))
+    what = "scoped" if target.lifetime is ServiceScope.SCOPED else "scope-bound"
+    wrapper = "AsyncFactory" if kept.needs_await else "Factory"
+    instead = f"take `{path[0][1]}: {wrapper}[{spell(kept.key)}]` and call it per unit of work"
+    if target.is_resource:  # a factory in a singleton would never tear it down
+        instead = f"resolve {spell(kept.key)} in a scope of your own where it is used"
+    return Problem(
+        error=ScopedResolutionError,
+        title=f"scope leak: singleton {keeper.name} would keep {what} {target.name} alive",
+        lines=path_lines(path),
+        fix=f"make {keeper.name} scoped, or {instead}",
+    )
+
+
+def kept_scope(keeper: Binding, parameter: Parameter) -> Problem:
+    """A singleton that asks for the scope it is built in."""
+    return Problem(
+        error=ScopedResolutionError,
+        title=f"singleton {keeper.name} asks for a scope, but is built in none",
+        lines=path_lines([(keeper, parameter.name)]),
+        fix=f"make {keeper.name} scoped, or take the container and open a scope when needed: "
+        "`async with container.scope() as scope`",
+    )
+
+
+def unreadable(binding: Binding, reason: str) -> Problem:
+    """A target whose parameters cannot be read."""
+    return Problem(
+        error=SignatureError,
+        title=f"the signature of {binding.target!r}, bound to {binding.name}, cannot be read",
+        lines=(reason, bound_in(binding)),
+        fix="bind it with factory= a function that has annotated parameters",
+    )
+
+
+def bad_parameter(binding: Binding, parameter: Parameter) -> Problem:
+    """A parameter nobody can fill."""
+    fix = f"annotate {parameter.name} with the type it needs, or give it a default"
+    if not parameter.bare:
+        fix = (
+            f"import the type of {parameter.name} at run time (not only under TYPE_CHECKING), "
+            "at the top of the module"
+        )
+    return Problem(
+        error=SignatureError,
+        title=f"parameter {parameter.name} of {binding.name} cannot be filled: {parameter.trouble}",
+        lines=path_lines([(binding, parameter.name)]),
+        fix=fix,
+    )
+
+
+def abstract_target(binding: Binding, members: Sequence[str]) -> Problem:
+    """A class that cannot be instantiated."""
+    name = binding.target.__name__
+    what = f"abstract: {', '.join(members)}" if members else "a protocol"
+    return Problem(
+        error=RegistrationError,
+        title=f"{binding.name} is built from {name}, which is {what}",
+        lines=(bound_in(binding),),
+        fix=f"bind a class that implements it:  container.{binding.lifetime.value}"
+        f"({_arguments(binding.key)})",
+    )
+
+
+def lacks_members(binding: Binding, members: Sequence[str]) -> Problem:
+    """A class bound to a protocol that it does not implement."""
+    name = binding.target.__name__
+    return Problem(
+        error=ProtocolValidationError,
+        title=f"{name} is bound to {binding.name} but lacks {', '.join(members)}",
+        lines=path_lines([(binding, None)]),
+        fix=f"implement {', '.join(members)} in {name}, or bind another class",
+    )
+
+
+def generic_without_type(binding: Binding, parameter: Parameter, target: Binding) -> Problem:
+    """``Repo`` asked for where only ``Repo[User]`` can be built."""
+    return Problem(
+        error=UnresolvableDependencyError,
+        title=f"{binding.name} asks for {target.name}, which is generic, without saying of what",
+        lines=path_lines([(binding, parameter.name), (target, None)]),
+        fix=f"take `{parameter.name}: {target.name}[...]`",
+    )
+
+
+def needs_arguments(binding: Binding, parameter: Parameter, target: Binding) -> Problem:
+    """A service with run time arguments, asked for like any other."""
+    wanted = [item.name for item in target.parameters if item.is_required_argument]
+    return Problem(
+        error=RuntimeArgumentError,
+        title=f"{target.name} takes {', '.join(wanted)} at run time, {binding.name} gives nothing",
+        lines=path_lines([(binding, parameter.name), (target, None)]),
+        fix=f"take `{parameter.name}: Factory[{spell(target.key)}]` and call it with "
+        f"{', '.join(f'{name}=...' for name in wanted)}",
+    )
+
+
+def async_in_sync(binding: Binding, parameter: Parameter, target: Binding) -> Problem:
+    """A Factory or Lazy of what needs ``await``."""
+    asked = parameter.wish.name.capitalize()
+    return Problem(
+        error=AsyncDependencyError,
+        title=f"building {target.name} needs await, but {asked}[{spell(target.key)}] is called "
+        "without it",
+        lines=path_lines([(binding, parameter.name), (target, None)]),
+        fix=f"take `{parameter.name}: AsyncFactory[{spell(target.key)}]` and await its call",
+    )
+
+
+def factory_of_singleton(binding: Binding, parameter: Parameter, target: Binding) -> Problem:
+    """A Factory of what exists once."""
+    return Problem(
+        error=RegistrationError,
+        title=f"{binding.name} asks for a factory of {target.name}, which is a singleton",
+        lines=path_lines([(binding, parameter.name), (target, None)]),
+        fix=f"take `{parameter.name}: Lazy[{spell(target.key)}]`, or bind {target.name} as "
+        "transient",
+    )
+
+
+def factory_with_teardown(binding: Binding, parameter: Parameter, target: Binding) -> Problem:
+    """A Factory in a singleton: no scope would end what it makes."""
+    return Problem(
+        error=ScopedResolutionError,
+        title=f"singleton {binding.name} builds {target.name} by factory, but nothing would tear "
+        "it down",
+        lines=path_lines([(binding, parameter.name), (target, None)]),
+        fix="open a scope where it is used: `async with container.scope() as scope: "
+        f"await scope.resolve({spell(target.key)})`",
+    )
+
+
+def empty_export(node: ModuleNode, key: Key, near: tuple[str, ...]) -> Problem:
+    """An export nobody registers."""
+    return Problem(
+        error=ModuleExportError,
+        title=f"{node.name} exports {show(key)}, but nobody registers it",
+        lines=(f"{node.name}  {node.site}",) if node.site else (),
+        fix=f"register it in a provider of {node.name}, or take it out of exports",
+        near=near,
+    )
+
+
+def cannot_decorate(node: ModuleNode, key: Key, site: Site | None) -> Problem:
+    """A decoration of what is not there."""
+    return Problem(
+        error=RegistrationError,
+        title=f"{node.name} decorates {show(key)}, which it cannot see",
+        lines=(f"decorated in {node.name}  {site}",),
+        fix=f"bind {show(key)}, or import the module that exports it",
+    )
+
+
+def decorates_nothing(node: ModuleNode, key: Key, decorator: Any, site: Site | None) -> Problem:
+    """A decorator without a parameter for what it wraps."""
+    name = getattr(decorator, "__name__", repr(decorator))
+    return Problem(
+        error=RegistrationError,
+        title=f"{name} decorates {show(key)} but takes no parameter for it",
+        lines=(f"decorated in {node.name}  {site}",),
+        fix=f"give it a parameter annotated {_type(key)}",
+    )
+
+
+def useless_override(key: Key, near: tuple[str, ...]) -> Problem:
+    """An override of the application that changes nothing."""
+    return Problem(
+        error=OverrideError,
+        title=f"overrides has {show(key)}, which nothing provides or asks for",
+        fix="check the type, or take it out of overrides",
+        near=near,
+    )
+
+
+def spell(key: Key) -> str:
+    """A key as it is written in code."""
+    if isinstance(key, tuple):
+        return f'Annotated[{show(key[0])}, Named("{key[1]}")]'
+    return show(key)
+
+
+def _arguments(key: Key) -> str:
+    """What is passed to a registrar method to bind ``key``."""
+    name = f', name="{key[1]}"' if isinstance(key, tuple) else ""
+    return f"{_type(key)}, ...{name}"
+
+
+def _type(key: Key) -> str:
+    return show(key[0]) if isinstance(key, tuple) else show(key)
+
+
+def _site_of(target: Any) -> Site | None:
+    found = constructor_site(target)
+    return Site(*found) if found else None
+
+
+def _row(steps: Steps, index: int) -> tuple[str, str, str]:
     binding, leads_on = steps[index]
-    site = constructor_site(binding.target)
+    site = _site_of(binding.target)
     label = binding.name
     if index:
         label = f"{_indent(index)}{steps[index - 1][1]}: {label}"
     elif leads_on:
         label = f"{label}({leads_on})"
-    return label, str(Site(*site)) if site else "", bound_in(binding)
+    return label, str(site) if site else "", bound_in(binding)
 
 
 def _indent(depth: int) -> str:
-    return "   " * (depth - 1) + "└─ " if depth else ""
+    return "   " * (depth - 1) + "└─ "

@@ -11,7 +11,6 @@ from lexigram.contracts.core.provider import ProviderPriority, ProviderState
 __all__ = ["Provider", "ProviderPriority", "ProviderState"]
 
 
-
 class Provider:
     """Base of all providers. Override what you need; every method has a working default.
 

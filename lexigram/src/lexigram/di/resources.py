@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
+from typing import Any, TypeGuard, cast
 
 import anyio
 
 from lexigram.di.errors import ResourceError
 
 OnDeath = Callable[[BaseException], None]
+SyncGenerator = Generator[Any, None, None]
 
 
 class Owned:
@@ -20,94 +20,80 @@ class Owned:
     The task is held here and always awaited by ``stop``; nothing outlives its owner.
     """
 
-    __slots__ = ("_asked", "_error", "_generator", "_on_death", "_ready", "_task", "name")
+    __slots__ = ("_generator", "_on_death", "_ready", "_stop", "_task", "name")
 
     def __init__(
-        self, name: str, generator: AsyncGenerator[Any, None], on_death: OnDeath | None = None
+        self, name: str, generator: AsyncIterator[Any], on_death: OnDeath | None = None
     ) -> None:
         self.name = name
-        self._generator = generator
+        self._generator = cast("AsyncGenerator[Any, None]", generator)
         self._on_death = on_death
         self._task: asyncio.Task[None] | None = None
-        self._error: BaseException | None = None
 
     async def start(self) -> Any:
         """Run to the first ``yield`` and return its value. A cancelled start undoes itself."""
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Any] = loop.create_future()
-        self._asked = anyio.Event()
-        task = self._task = loop.create_task(self._live(), name=self.name)
+        self._stop: asyncio.Future[BaseException | None] = loop.create_future()
+        task = loop.create_task(self._live(), name=self.name)
         try:
             await asyncio.wait((self._ready, task), return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            await _ended(task)
-            raise
-        if self._ready.done():
-            return self._ready.result()
-        task.result()
-        raise ResourceError(
-            f"{self.name} ended without a yield", hint="a generator resource must yield once"
-        )
+        except asyncio.CancelledError as cancelled:
+            self._stop.cancel()  # what happens to it now is no death in use
+            raise cancelled from await _end(task)
+        if not self._ready.done():
+            task.result()
+        self._task = task
+        return self._ready.result()
 
     async def stop(self, error: BaseException | None = None) -> None:
         """Let the generator tear down, seeing ``error``; raises what teardown raised."""
         if self._task is None:
             return
-        if not self._asked.is_set():
-            self._error = error
-            self._asked.set()
         task, self._task = self._task, None
+        if not self._stop.done():
+            self._stop.set_result(error)
         try:
-            await asyncio.shield(_settled(task))
-        except asyncio.CancelledError:
-            await _ended(task)
-            raise
-        failure = None if task.cancelled() else _news(task.exception(), error)
-        if failure is not None:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as cancelled:
+            raise cancelled from await _end(task)
+        failure = None if task.cancelled() else task.exception()
+        if _is_new(failure, error):
             raise failure
 
     async def _live(self) -> None:
+        self._ready.set_result(await enter(self._generator))
+        error: BaseException | None = None
         try:
-            async with asynccontextmanager(lambda: self._generator)() as value:
-                self._ready.set_result(value)
-                await self._asked.wait()
-                if self._error is not None:
-                    raise self._error
-        except BaseException as failure:
-            if self._asked.is_set() and failure is self._error:
-                return
-            if not self._report(failure):
-                raise
-            return
-        self._report(ResourceError(f"{self.name} ended while it was in use"))
-
-    def _report(self, failure: BaseException) -> bool:
-        """Tell of a death in use; before the first yield and after ``stop`` the caller sees it."""
-        in_use = self._ready.done() and not self._asked.is_set()
-        if in_use and self._on_death is not None:
-            self._on_death(failure)
-            return True
-        return False
+            # Shielded: cancelling this task must not make the future look like a request to stop.
+            error = await asyncio.shield(self._stop)
+        except asyncio.CancelledError as interrupt:
+            # A cancel scope inside the generator gave up, or this task was cancelled.
+            error = interrupt
+        failure = await finish(self._generator, error)
+        if not self._stop.done() and self._on_death is not None:
+            self._on_death(failure or ResourceError(f"{self.name} ended while it was in use"))
+        elif failure is not None:
+            raise failure
 
 
-Exit = Owned | AsyncGenerator[Any, None] | Generator[Any, None, None]
+Exit = Owned | AsyncGenerator[Any, None] | SyncGenerator
 
 
-def close_sync(exits: list[Exit], error: BaseException | None) -> None:
-    """Tear down sync generators in reverse; every one runs, failures are raised together."""
-    failures: list[BaseException] = []
-    while exits:
-        generator = exits.pop()
-        if isinstance(generator, Generator):
-            _collect(failures, error, _finish_sync(generator, error))
-        else:
-            failures.append(
-                ResourceError(
-                    "an async resource was built in a scope that is left synchronously",
-                    hint="use `async with container.scope()`",
-                )
-            )
-    _raise(failures)
+async def enter(generator: AsyncGenerator[Any, None]) -> Any:
+    """Run to the ``yield`` and return its value."""
+    try:
+        return await generator.__anext__()
+    except StopAsyncIteration:
+        raise never_yielded(generator) from None
+
+
+def enter_sync(generator: SyncGenerator) -> Any:
+    """Run to the ``yield`` and return its value."""
+    try:
+        return next(generator)
+    except StopIteration:
+        raise never_yielded(generator) from None
 
 
 async def close(exits: list[Exit], error: BaseException | None) -> None:
@@ -116,28 +102,30 @@ async def close(exits: list[Exit], error: BaseException | None) -> None:
     while exits:
         item = exits.pop()
         if isinstance(item, Owned):
-            _collect(failures, error, await _finish_owned(item, error))
+            failure = await _finish_owned(item, error)
         elif isinstance(item, AsyncGenerator):
-            _collect(failures, error, await _finish(item, error))
+            failure = await finish(item, error)
         else:
-            _collect(failures, error, _finish_sync(item, error))
-    _raise(failures)
+            failure = finish_sync(item, error)
+        if _is_new(failure, error):
+            failures.append(failure)
+    raise_all(failures)
 
 
-async def _ended(task: asyncio.Task[Any]) -> None:
-    """Cancel a task and see it end, even while anyio keeps cancelling the one who waits."""
-    task.cancel()
-    with anyio.CancelScope(shield=True):
-        await _settled(task)
+def close_sync(exits: list[Exit], error: BaseException | None) -> None:
+    """The same for sync generators: the only ones a scope left without ``await`` can have."""
+    failures: list[BaseException] = []
+    while exits:
+        failure = finish_sync(cast("SyncGenerator", exits.pop()), error)
+        if _is_new(failure, error):
+            failures.append(failure)
+    raise_all(failures)
 
 
-async def _settled(task: asyncio.Task[Any]) -> None:
-    await asyncio.wait((task,))
-
-
-async def _finish(
+async def finish(
     generator: AsyncGenerator[Any, None], error: BaseException | None
 ) -> BaseException | None:
+    """Let a generator run out, or throw ``error`` into it; returns what it raised."""
     try:
         if error is None:
             await generator.__anext__()
@@ -145,14 +133,13 @@ async def _finish(
             await generator.athrow(error)
     except StopAsyncIteration:
         return None
-    except BaseException as failure:
+    except BaseException as failure:  # noqa: BLE001 - the other resources must still be left
         return failure
-    return ResourceError(f"{generator.__qualname__} yielded twice", hint="yield once")
+    return yielded_twice(generator)
 
 
-def _finish_sync(
-    generator: Generator[Any, None, None], error: BaseException | None
-) -> BaseException | None:
+def finish_sync(generator: SyncGenerator, error: BaseException | None) -> BaseException | None:
+    """The same for a sync generator."""
     try:
         if error is None:
             next(generator)
@@ -160,45 +147,63 @@ def _finish_sync(
             generator.throw(error)
     except StopIteration:
         return None
-    except BaseException as failure:
+    except BaseException as failure:  # noqa: BLE001 - the other resources must still be left
         return failure
-    return ResourceError(f"{generator.__qualname__} yielded twice", hint="yield once")
+    return yielded_twice(generator)
+
+
+def raise_all(failures: Sequence[BaseException]) -> None:
+    """Raise what went wrong: one by itself, several as a group; none is lost.
+
+    Cancellation and exits pass as they are, with the others as their cause.
+    """
+    if not failures:
+        return
+    if len(failures) == 1:
+        raise failures[0]
+    errors = [failure for failure in failures if isinstance(failure, Exception)]
+    group = ExceptionGroup("several resources failed to tear down", errors) if errors else None
+    for failure in failures:
+        if not isinstance(failure, Exception):
+            raise failure from group
+    assert group is not None
+    raise group
+
+
+def never_yielded(generator: Any) -> ResourceError:
+    """The error for a generator that ended before its ``yield``."""
+    return ResourceError(
+        f"{generator.__qualname__} ended without a yield",
+        hint="a generator resource yields its value once",
+    )
+
+
+def yielded_twice(generator: Any) -> ResourceError:
+    """The error for a generator that yields again instead of ending."""
+    return ResourceError(
+        f"{generator.__qualname__} yielded twice",
+        hint="a generator resource yields its value once",
+    )
+
+
+def _is_new(failure: BaseException | None, error: BaseException | None) -> TypeGuard[BaseException]:
+    """False for the error that was thrown in, also when a task group has wrapped it."""
+    if isinstance(failure, BaseExceptionGroup):
+        return any(_is_new(inner, error) for inner in failure.exceptions)
+    return failure is not None and failure is not error
 
 
 async def _finish_owned(item: Owned, error: BaseException | None) -> BaseException | None:
     try:
         await item.stop(error)
-    except BaseException as failure:
+    except BaseException as failure:  # noqa: BLE001 - the other resources must still be left
         return failure
     return None
 
 
-def _collect(
-    failures: list[BaseException], error: BaseException | None, failure: BaseException | None
-) -> None:
-    failure = _news(failure, error)
-    if failure is not None:
-        failures.append(failure)
-
-
-def _news(failure: BaseException | None, error: BaseException | None) -> BaseException | None:
-    """What a teardown raised beyond the error it was shown; a task group wraps that in a group."""
-    if failure is error:
-        return None
-    if isinstance(failure, BaseExceptionGroup) and error is not None:
-        return failure.split(lambda leaf: leaf is error)[1]
-    return failure
-
-
-def _raise(failures: list[BaseException]) -> None:
-    if not failures:
-        return
-    if len(failures) == 1:
-        raise failures[0]
-    for failure in failures:
-        if not isinstance(failure, Exception):  # cancellation and exits pass untouched
-            raise failure
-    raise ExceptionGroup(
-        "several resources failed to tear down",
-        [failure for failure in failures if isinstance(failure, Exception)],
-    )
+async def _end(task: asyncio.Task[Any]) -> BaseException | None:
+    """Cancel an owner task and wait until it is gone, even while this task is cancelled too."""
+    task.cancel()
+    with anyio.CancelScope(shield=True):
+        await asyncio.wait((task,))
+    return None if task.cancelled() else task.exception()

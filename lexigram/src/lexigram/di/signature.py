@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import InitVar
 from enum import Enum, auto
-from typing import Annotated, Any, ForwardRef, TypeVar, Union, get_args, get_origin, get_type_hints
+from functools import partial
+from typing import Annotated, Any, TypeVar, Union, get_args, get_type_hints
 
 from attrs import frozen
 
@@ -23,6 +26,8 @@ from lexigram.di.markers import (
     Key,
     Lazy,
     Named,
+    origin_of,
+    show,
 )
 
 
@@ -39,6 +44,14 @@ class Wish(Enum):
     SCOPE = auto()  # the scope it is built in
 
 
+class Passing(Enum):
+    """How an argument reaches its parameter."""
+
+    POSITION = auto()
+    EITHER = auto()
+    KEYWORD = auto()
+
+
 @frozen
 class Parameter:
     """One parameter of a constructor or factory."""
@@ -48,10 +61,16 @@ class Parameter:
     wish: Wish = Wish.ONE
     optional: bool = False
     has_default: bool = False
-    # Passed by position unless an earlier parameter was left to its default.
-    keyword_only: bool = False
+    passing: Passing = Passing.EITHER
     # Why the annotation cannot be used; such a parameter is a problem at freeze.
     trouble: str | None = None
+    # Not annotated at all, and without a default.
+    bare: bool = False
+
+    @property
+    def is_required_argument(self) -> bool:
+        """True when only the caller can fill it, and must."""
+        return self.wish is Wish.ARGUMENT and not self.has_default
 
 
 _RESOLVERS: set[Any] = {ContainerResolverProtocol, BootContainerProtocol}
@@ -62,16 +81,18 @@ _WRAPPERS = {
     Lazy: Wish.LAZY,
     list: Wish.ALL,
 }
-# list[str] is data, not "every str that is bound".
-_PLAIN = (str, bytes, int, float, bool, complex, dict, list, tuple, set, object)
+# list[str] and list[Callable[[], None]] are data, not "every str that is bound".
+_DATA_MODULES = {"builtins", "collections.abc", "typing"}
 
 
-def injectable_aliases(*, resolvers: type[Any] | None = None, scopes: type[Any] | None = None) -> None:
+def injectable_aliases(
+    *, resolvers: type[Any] | None = None, scope: type[Any] | None = None
+) -> None:
     """Let the concrete container and scope classes be asked for like their protocols."""
     if resolvers is not None:
         _RESOLVERS.add(resolvers)
-    if scopes is not None:
-        _SCOPES.add(scopes)
+    if scope is not None:
+        _SCOPES.add(scope)
 
 
 def parameters(
@@ -82,145 +103,254 @@ def parameters(
     if function is None:
         return ()
     specs = _specs(function, skip_first=isinstance(target, type))
-    annotations, trouble = _annotations(target, function)
+    annotations, troubles = _annotations(target, function) if specs else ({}, {})
     return tuple(
-        _parameter(name, annotations, trouble, default, keyword_only, type_arguments or {})
-        for name, default, keyword_only in specs
+        _parameter(
+            name,
+            annotations.get(name, inspect.Parameter.empty),
+            troubles.get(name),
+            has_default,
+            passing,
+            type_arguments,
+        )
+        for name, has_default, passing in specs
     )
 
 
 def key_of(annotation: Any) -> Key:
     """The key an annotation asks for: ``Annotated[T, Named("x")]`` is ``(T, "x")``."""
-    if get_origin(annotation) is not Annotated:
-        return annotation  # type: ignore[no-any-return]
+    if origin_of(annotation) is not Annotated:
+        return annotation
     service, *metadata = get_args(annotation)
     for mark in metadata:
         if isinstance(mark, Named):
             return (service, mark.name)
         if isinstance(mark, Inject):
             return mark.token
-    return service  # type: ignore[no-any-return]
+    return service
+
+
+def is_form(annotation: Any) -> bool:
+    """True for what asks for more than one service as it is: ``list[T]``, ``T | None``, ..."""
+    _, wish, optional = _wish(annotation)
+    return optional or wish is not Wish.ONE
+
+
+def asking(annotation: Any) -> Callable[[Any], Any]:
+    """A function that asks for ``annotation`` and returns it."""
+
+    def asked(service: Any) -> Any:
+        return service
+
+    asked.__name__ = show(annotation)
+    asked.__annotations__ = {"service": annotation}
+    return asked
+
+
+def has_free_variables(key: Key) -> bool:
+    """True for ``T``, ``type[T]`` or ``Mapper[T]``: only a generic class filled in can ask so."""
+    return isinstance(key, TypeVar) or bool(
+        getattr(key, "__parameters__", ()) and origin_of(key) is not None
+    )
+
+
+def type_arguments(key: Key, target: Any) -> dict[Any, Any]:
+    """The type variables of ``target`` filled so that it makes ``key``.
+
+    ``Repo[User]`` made by ``class SqlRepo(Repo[T])`` gives ``{T: User}``, whatever the order
+    and number of its own variables.
+    """
+    origin = origin_of(key)
+    if not isinstance(origin, type):
+        return {}
+    spelled = _spelled_by(target, origin) or getattr(origin, "__parameters__", ())
+    filled = zip(spelled, get_args(key), strict=False)
+    return {variable: argument for variable, argument in filled if isinstance(variable, TypeVar)}
 
 
 def constructor_site(target: Any) -> tuple[str, int] | None:
     """File and line of a constructor or factory, or of its class where there is none."""
-    function = _function(target)
+    function = _plain(_function(target))
     code = getattr(function, "__code__", None)
     if code is not None and not code.co_filename.startswith("<"):
         return code.co_filename, code.co_firstlineno
     try:
-        lines, number = inspect.findsource(target)
+        _, number = inspect.findsource(target)
     except (OSError, TypeError):
         return None
-    return (inspect.getsourcefile(target) or "?", number + 1) if lines else None
+    return inspect.getsourcefile(target) or "?", number + 1
 
 
 def _function(target: Any) -> Any:
     """The callable whose signature counts; None for a class without a constructor of its own."""
-    if not isinstance(target, type):
-        if inspect.isroutine(target) or hasattr(target, "func"):
-            return target
-        return type(target).__call__
-    init = target.__init__  # type: ignore[misc]
+    if isinstance(target, type):
+        return _constructor(target)
+    if inspect.isroutine(target) or isinstance(target, partial):
+        return target
+    return target.__call__  # bound, so that self is gone
+
+
+def _constructor(cls: Any) -> Any:
+    init = cls.__init__
+    if getattr(init, "__qualname__", "") == "_no_init_or_replace_init":
+        # typing.Protocol among the bases hides the real one until the first instance is made.
+        hidden = (vars(base).get("__init__", init) for base in cls.__mro__)
+        init = next((found for found in hidden if found is not init), object.__init__)
     if init is not object.__init__:
-        # Protocol classes in the bases put a placeholder __init__ in the way.
-        return None if getattr(init, "__qualname__", "").startswith("_no_init_or") else init
-    return None if target.__new__ is object.__new__ else target.__new__
+        return init
+    return None if cls.__new__ is object.__new__ else cls.__new__
 
 
-def _specs(function: Any, *, skip_first: bool) -> list[tuple[str, bool, bool]]:
-    """Name, has default, keyword only; read from the code object, since inspect costs 10x."""
+def _specs(function: Any, *, skip_first: bool) -> list[tuple[str, bool, Passing]]:
+    """Name, has default, passing; read from the code object, since inspect costs 10x."""
     code = getattr(function, "__code__", None)
     if code is None or hasattr(function, "__wrapped__") or hasattr(function, "__self__"):
         return _slow_specs(function, skip_first=skip_first)
     count = code.co_argcount
-    defaults = len(function.__defaults__ or ())
+    plain = count - len(function.__defaults__ or ())
     specs = [
-        (name, index >= count - defaults, False)
+        (
+            name,
+            index >= plain,
+            Passing.POSITION if index < code.co_posonlyargcount else Passing.EITHER,
+        )
         for index, name in enumerate(code.co_varnames[:count])
     ]
     keyword_defaults = function.__kwdefaults__ or {}
     keywords = code.co_varnames[count : count + code.co_kwonlyargcount]
-    specs += [(name, name in keyword_defaults, True) for name in keywords]
+    specs += [(name, name in keyword_defaults, Passing.KEYWORD) for name in keywords]
     return specs[1:] if skip_first else specs
 
 
-def _slow_specs(function: Any, *, skip_first: bool) -> list[tuple[str, bool, bool]]:
+_PASSING = {
+    inspect.Parameter.POSITIONAL_ONLY: Passing.POSITION,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD: Passing.EITHER,
+    inspect.Parameter.KEYWORD_ONLY: Passing.KEYWORD,
+}
+
+
+def _slow_specs(function: Any, *, skip_first: bool) -> list[tuple[str, bool, Passing]]:
     found = [
-        (
-            parameter.name,
-            parameter.default is not parameter.empty,
-            parameter.kind is parameter.KEYWORD_ONLY,
-        )
+        (parameter.name, parameter.default is not parameter.empty, _PASSING[parameter.kind])
         for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.kind in _PASSING
     ]
     return found[1:] if skip_first and not hasattr(function, "__self__") else found
 
 
-def _annotations(target: Any, function: Any) -> tuple[dict[str, Any], str | None]:
-    """Evaluated annotations, and what went wrong while evaluating them."""
+def _plain(function: Any) -> Any:
+    """The function at the bottom of partials, wrappers and bound methods."""
+    while isinstance(function, partial):
+        function = _function(function.func)
     function = inspect.unwrap(function)
-    raw = getattr(function, "__annotations__", None)
-    if raw is None:
-        raw = getattr(getattr(function, "__func__", function), "__annotations__", {})
-    if not any(isinstance(annotation, str) for annotation in raw.values()):
-        return raw, None
+    return getattr(function, "__func__", function)
+
+
+def _annotations(target: Any, function: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """Evaluated annotations, and for those that cannot be evaluated what went wrong."""
+    function = _plain(function)
+    raw: dict[str, Any] = getattr(function, "__annotations__", {})
+    if all(isinstance(annotation, type) for annotation in raw.values()):
+        return raw, {}
     try:
-        return get_type_hints(function, include_extras=True), None
-    except Exception as error:
-        # attrs and dataclasses build __init__ in a namespace of their own: ask the fields.
-        if isinstance(target, type):
+        return get_type_hints(function, include_extras=True), {}
+    except Exception:  # noqa: BLE001 - an annotation is code of the user: anything may happen
+        return _one_by_one(target, function, raw)
+
+
+def _one_by_one(
+    target: Any, function: Any, raw: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    found: dict[str, Any] = {}
+    troubles: dict[str, str] = {}
+    for name, annotation in raw.items():
+        error = None
+        for namespace in _namespaces(target, function, name):
+            holder = types.SimpleNamespace(__annotations__={name: annotation})
             try:
-                hints = get_type_hints(target, include_extras=True)
-            except Exception as second:
-                return raw, str(second)
-            return {name.lstrip("_"): hint for name, hint in hints.items()} | hints, None
-        return raw, str(error)
+                found[name] = get_type_hints(holder, namespace, include_extras=True)[name]
+                break
+            except Exception as failure:  # noqa: BLE001 - see above
+                error = error or failure
+        else:
+            troubles[name] = f"its annotation {annotation!r} cannot be evaluated ({error})"
+    return found, troubles
+
+
+def _namespaces(target: Any, function: Any, name: str) -> Iterator[dict[str, Any]]:
+    """Where an annotation may mean something.
+
+    attrs and dataclasses write ``__init__`` in a namespace of their own, with the fields of
+    base classes from other modules: the module of the class that declares the field counts.
+    """
+    if isinstance(target, type):
+        for base in target.__mro__:
+            declared = vars(base).get("__annotations__", {})
+            if (name in declared or f"_{name}" in declared) and base.__module__ in sys.modules:
+                yield vars(sys.modules[base.__module__])
+    yield getattr(function, "__globals__", {})
 
 
 def _parameter(
     name: str,
-    annotations: dict[str, Any],
+    annotation: Any,
     trouble: str | None,
     has_default: bool,
-    keyword_only: bool,
-    type_arguments: dict[Any, Any],
+    passing: Passing,
+    type_arguments: dict[Any, Any] | None,
 ) -> Parameter:
-    annotation = annotations.get(name, inspect.Parameter.empty)
+    if trouble is not None:
+        return Parameter(name, None, Wish.ONE, False, has_default, passing, trouble)
     if annotation is inspect.Parameter.empty:
-        problem = None if has_default else "it has no annotation"
-        return Parameter(name, None, Wish.ONE, False, has_default, keyword_only, problem)
-    if isinstance(annotation, (str, ForwardRef)):
-        problem = f"its annotation {annotation!r} cannot be evaluated ({trouble})"
-        return Parameter(name, None, Wish.ONE, False, has_default, keyword_only, problem)
+        missing = None if has_default else "it has no annotation"
+        return Parameter(
+            name, None, Wish.ONE, False, has_default, passing, missing, not has_default
+        )
+    if isinstance(annotation, InitVar):
+        annotation = annotation.type
     if type_arguments:
         annotation = _substitute(annotation, type_arguments)
     key, wish, optional = _wish(annotation)
-    return Parameter(name, key, wish, optional, has_default, keyword_only)
+    return Parameter(name, key, wish, optional, has_default, passing)
 
 
 def _wish(annotation: Any) -> tuple[Key, Wish, bool]:
-    optional = False
-    origin = get_origin(annotation)
-    if origin is Union or origin is types.UnionType:
-        members = [member for member in get_args(annotation) if member is not type(None)]
-        optional = len(members) < len(get_args(annotation))
-        if len(members) == 1:
-            annotation = members[0]
-            origin = get_origin(annotation)
-    if origin is Annotated and RUNTIME_ARGUMENT in get_args(annotation)[1:]:
-        return get_args(annotation)[0], Wish.ARGUMENT, optional
+    if isinstance(annotation, type) and annotation not in _RESOLVERS and annotation not in _SCOPES:
+        return annotation, Wish.ONE, False
+    annotation, optional = _without_none(annotation)
+    if origin_of(annotation) is Annotated:
+        service, *marks = get_args(annotation)
+        service, inside = _without_none(service)
+        if RUNTIME_ARGUMENT in marks:
+            return service, Wish.ARGUMENT, optional or inside
+        return key_of(Annotated[(service, *marks)]), Wish.ONE, optional or inside
     if annotation in _RESOLVERS:
         return annotation, Wish.RESOLVER, optional
     if annotation in _SCOPES:
         return annotation, Wish.SCOPE, optional
-    wrapper = _WRAPPERS.get(origin) if isinstance(origin, type) else None
-    if wrapper is not None:
-        inner = get_args(annotation)[0]
-        if wrapper is not Wish.ALL or inner not in _PLAIN:
-            return key_of(inner), wrapper, optional
-    return key_of(annotation), Wish.ONE, optional
+    wrapper = _WRAPPERS.get(origin_of(annotation))
+    if wrapper is None:
+        return annotation, Wish.ONE, optional
+    inner = key_of(get_args(annotation)[0])
+    if wrapper is Wish.ALL and not _is_service(inner):
+        return annotation, Wish.ONE, optional
+    return inner, wrapper, optional
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    """``T`` and True for ``T | None``."""
+    if origin_of(annotation) not in (Union, types.UnionType):
+        return annotation, False
+    members = [member for member in get_args(annotation) if member is not type(None)]
+    optional = len(members) < len(get_args(annotation))
+    return (members[0] if len(members) == 1 else annotation), optional
+
+
+def _is_service(key: Key) -> bool:
+    base = origin_of(key) or key
+    if isinstance(key, (tuple, str)):
+        return True
+    return isinstance(base, type) and base.__module__ not in _DATA_MODULES
 
 
 def _substitute(annotation: Any, type_arguments: dict[Any, Any]) -> Any:
@@ -228,6 +358,30 @@ def _substitute(annotation: Any, type_arguments: dict[Any, Any]) -> Any:
     if isinstance(annotation, TypeVar):
         return type_arguments.get(annotation, annotation)
     free = getattr(annotation, "__parameters__", ())
-    if not free:
+    if not free or origin_of(annotation) is None:
         return annotation
     return annotation[tuple(type_arguments.get(variable, variable) for variable in free)]
+
+
+def _spelled_by(target: Any, origin: type[Any]) -> tuple[Any, ...]:
+    """How ``target`` writes the arguments of ``origin``: ``(T,)`` for ``class X(Repo[T])``."""
+    if not isinstance(target, type):
+        return _returned_by(target, origin)
+    if target is origin:
+        return getattr(target, "__parameters__", ())
+    for base in getattr(target, "__orig_bases__", ()):
+        cls, arguments = origin_of(base) or base, get_args(base)
+        if isinstance(cls, type) and origin in cls.__mro__:
+            inner = _spelled_by(cls, origin)
+            own = dict(zip(getattr(cls, "__parameters__", ()), arguments, strict=False))
+            return tuple(own.get(variable, variable) for variable in inner)
+    return getattr(target, "__parameters__", ())
+
+
+def _returned_by(factory: Any, origin: type[Any]) -> tuple[Any, ...]:
+    """The same for a factory, read from its return annotation, inside an iterator or not."""
+    function = _function(factory)
+    returned = _annotations(factory, function)[0].get("return")
+    while returned is not None and origin_of(returned) is not origin:
+        returned = next(iter(get_args(returned)), None)
+    return get_args(returned)

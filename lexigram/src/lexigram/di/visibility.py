@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lexigram.di.binding import Binding
-from lexigram.di.markers import Key
+from lexigram.di.markers import Key, origin_of
 from lexigram.di.module import ModuleGraph, ModuleNode
 
 Table = dict[Key, list[Binding]]
@@ -42,17 +42,19 @@ class Visibility:
         """Every binding ``node`` could mean by ``key``."""
         return self._table(node).get(key, [])
 
-    def candidates_of(self, binding: Binding) -> list[Binding]:
-        """All bindings its own module registered under the key of ``binding``."""
-        return self._own[binding.module].get(binding.key, [])
+    def keys(self, node: ModuleNode) -> list[Key]:
+        """Every key ``node`` sees."""
+        return [key for key, bindings in self._table(node).items() if bindings]
 
-    def collection(self, node: ModuleNode, service: Any) -> list[Binding]:
-        """What ``list[service]`` holds: named, unnamed and subclasses, in declared order."""
+    def collection(self, node: ModuleNode, key: Key) -> list[Binding]:
+        """What ``list[key]`` holds: named, unnamed and subclasses, in declared order."""
+        if isinstance(key, tuple):
+            return self.candidates(node, key)
         found = [
             binding
             for bindings in self._table(node).values()
             for binding in bindings
-            if _is_kind_of(binding.service, service)
+            if _is_kind_of(binding.service, key)
         ]
         return sorted(found, key=lambda binding: binding.order)
 
@@ -68,20 +70,16 @@ class Visibility:
             if node is self.modules.root:
                 _merge(done, self._own[node])
             for key in node.exported_keys():
-                _merge(done, self._exported(node, key))
+                _merge(done, self.behind_export(node, key))
             for child in node.reexported():
                 _merge(done, self.exports(child))
         return done
 
-    def provides_export(self, node: ModuleNode, key: Key) -> bool:
-        """True when something stands behind an export of ``node``."""
-        return bool(self._exported(node, key))
-
-    def _exported(self, node: ModuleNode, key: Key) -> Table:
-        """An export covers the type, its named bindings and its generic forms."""
+    def behind_export(self, node: ModuleNode, key: Key) -> Table:
+        """What stands behind an export: the type, its named bindings and its generic forms."""
         sources = [self._own[node], *(self.exports(child) for child in node.imports)]
         for source in sources:
-            found = {other: bound for other, bound in source.items() if _covers(key, other)}
+            found = {other: bound for other, bound in source.items() if covers(key, other)}
             if any(found.values()):
                 return found
         return {}
@@ -89,16 +87,15 @@ class Visibility:
     def _table(self, node: ModuleNode) -> Table:
         done = self._visible.get(node)
         if done is None:
-            done = {}
+            merged: Table = {}
             for source in self._sources(node):
-                _merge(done, source)
+                _merge(merged, source)
+            done = {key: _without_defaults(found) for key, found in merged.items()}
             self._visible[node] = done
         return done
 
     def _sources(self, node: ModuleNode) -> list[Table]:
-        shown = node.imports
-        if node is self.modules.root:
-            shown = self.modules.nodes
+        shown = self.modules.nodes if node is self.modules.root else node.imports
         tables = [self._own[node], *(self.exports(child) for child in shown)]
         tables += [self.exports(other) for other in self.modules.nodes if other.is_global]
         importer = self._importers.get(node)
@@ -107,23 +104,29 @@ class Visibility:
         return tables
 
 
+def covers(export: Key, key: Key) -> bool:
+    """True when exporting ``export`` shows ``key``."""
+    if export == key:
+        return True
+    if isinstance(key, tuple):
+        return bool(key[0] == export)
+    return isinstance(export, type) and origin_of(key) is export
+
+
 def _merge(into: Table, source: Table) -> None:
     for key, bindings in source.items():
         known = into.setdefault(key, [])
         known.extend(binding for binding in bindings if binding not in known)
 
 
-def _covers(export: Key, key: Key) -> bool:
-    if export == key:
-        return True
-    if isinstance(key, tuple):
-        return bool(key[0] == export)
-    return isinstance(export, type) and getattr(key, "__origin__", None) is export
+def _without_defaults(bindings: list[Binding]) -> list[Binding]:
+    """A ``when=unbound`` binding counts only where there is no other."""
+    return [item for item in bindings if not item.is_default] or bindings
 
 
 def _is_kind_of(candidate: Any, service: Any) -> bool:
     if candidate == service:
         return True
-    base = getattr(candidate, "__origin__", candidate)
+    base = origin_of(candidate) or candidate
     # By declared bases only: structural protocols would match what merely looks alike.
     return isinstance(base, type) and isinstance(service, type) and service in base.__mro__
