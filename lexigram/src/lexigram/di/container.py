@@ -73,6 +73,9 @@ class Container(Resolver, Registrar):
         self._replaced: set[tuple[ModuleNode, Key]] = set()
         self._resolvers: dict[ModuleNode, Resolver] = {}
         self._reach: dict[Binding, Reach] = {}
+        # What begins with a provider's boot, and what that boot has promised to bind.
+        self._starters: dict[Provider | None, list[Binding]] = {}
+        self._promises: dict[Provider | None, list[Binding]] = {}
         self._changes = 0
         self._base = 0  # the epoch without any override
         self._renewed: dict[Binding, Callable[..., Any]] = {}
@@ -132,19 +135,16 @@ class Container(Resolver, Registrar):
         )
         for resolver in self._resolvers.values():
             resolver.prepare_scopes(owns_tasks=self.owns_tasks)
+        self._note_owners()
 
     async def start(self, provider: Provider | None = None) -> None:
         """Start the async and generator singletons a provider registered (None: all)."""
-        mine = [
-            item
-            for item in self.bindings
-            if item.is_singleton
-            and not item.made
-            and not item.is_open
-            and item.kind is not Kind.PROMISE
-            and provider in (None, item.owner)
-        ]
-        await self.builder.start_all(item for item in mine if item.is_resource or awaits(item))
+        starters = self._starters
+        if provider is None:
+            mine = [item for items in starters.values() for item in items]
+        else:
+            mine = starters.get(provider, [])
+        await self.builder.start_all(mine)
 
     def fulfil(self, node: ModuleNode, key: Key, value: Any) -> None:
         """Bind the value of a promise; where the application overrides it, the override stays."""
@@ -161,14 +161,8 @@ class Container(Resolver, Registrar):
 
     def broken_promises(self, provider: Provider) -> list[str]:
         """Names of promises that ``provider`` made and has not kept."""
-        return [
-            item.name
-            for item in self.bindings
-            if item.kind is Kind.PROMISE
-            and item.owner is provider
-            and not item.made
-            and item.stash is None
-        ]
+        promises = self._promises.get(provider, [])
+        return [item.name for item in promises if not item.made and item.stash is None]
 
     def graph(self) -> Picture:
         """The object graph, to be drawn: ``.mermaid()``, ``.dot()``, ``.to_dict()``."""
@@ -217,6 +211,14 @@ class Container(Resolver, Registrar):
                 hint="call container.decorate(...) in Provider.register()",
             )
         self._decorators.append((node, key, decorator, site))
+
+    def _note_owners(self) -> None:
+        for item in self.bindings:
+            if item.kind is Kind.PROMISE:
+                self._promises.setdefault(item.owner, []).append(item)
+            elif item.is_singleton and item.kind is not Kind.VALUE and not item.is_open:
+                if item.is_resource or awaits(item):
+                    self._starters.setdefault(item.owner, []).append(item)
 
     def _make_graph(self) -> ObjectGraph:
         """The graph of what is registered and wanted, on copies: a freeze may fail."""

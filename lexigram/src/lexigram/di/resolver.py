@@ -176,7 +176,7 @@ class Resolver:
 
     def prepare_scopes(self, *, owns_tasks: bool) -> None:
         """Choose the class of scopes; it is made in C, so it is called without a frame of ours."""
-        self.scope = scope_class(self, owns_tasks=owns_tasks)  # type: ignore[method-assign]
+        self.scope = scope_class(self, owns_tasks=owns_tasks)
 
     def forget(self) -> None:
         """Drop cached functions and values: the model has changed."""
