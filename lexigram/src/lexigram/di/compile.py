@@ -50,9 +50,7 @@ class Compiler:
             return done
         # Large dependencies first, so that generating never nests deeply.
         for step in self._large(binding):
-            mode = is_async and step.needs_await
-            if (step, mode) not in self._functions:
-                self._generate(step, mode)
+            self._generate(step, step.needs_await)
         return self._generate(binding, is_async)
 
     def source(self, binding: Binding) -> str:
@@ -104,7 +102,7 @@ class Compiler:
         return function
 
     def _large(self, binding: Binding) -> list[Binding]:
-        """Dependencies that are functions of their own, deepest first."""
+        """Dependencies that are functions of their own and not yet made, deepest first."""
         found: list[Binding] = []
         seen = {binding}
         pending = [binding]
@@ -113,6 +111,8 @@ class Compiler:
             if step.is_singleton or step.provider.last_overriding is not None:
                 continue
             if step is not binding and step.is_large:
+                if (step, step.needs_await) in self._functions:
+                    continue  # and so is all below it
                 found.append(step)
             for dependency in eager(step.provider):
                 if dependency not in seen:

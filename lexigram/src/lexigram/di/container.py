@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -73,9 +74,8 @@ class Container(Resolver, Registrar):
         self._replaced: set[tuple[ModuleNode, Key]] = set()
         self._resolvers: dict[ModuleNode, Resolver] = {}
         self._reach: dict[Binding, Reach] = {}
-        # What begins with a provider's boot, and what that boot has promised to bind.
-        self._starters: dict[Provider | None, list[Binding]] = {}
-        self._promises: dict[Provider | None, list[Binding]] = {}
+        # By owner: what begins with a provider's boot, and what that boot has promised to bind.
+        self._boot_work: dict[Provider | None, list[Binding]] = {}
         self._changes = 0
         self._base = 0  # the epoch without any override
         self._renewed: dict[Binding, Callable[..., Any]] = {}
@@ -139,12 +139,9 @@ class Container(Resolver, Registrar):
 
     async def start(self, provider: Provider | None = None) -> None:
         """Start the async and generator singletons a provider registered (None: all)."""
-        starters = self._starters
-        if provider is None:
-            mine = [item for items in starters.values() for item in items]
-        else:
-            mine = starters.get(provider, [])
-        await self.builder.start_all(mine)
+        work = self._boot_work
+        mine = chain(*work.values()) if provider is None else work.get(provider, ())
+        await self.builder.start_all(item for item in mine if item.kind is not Kind.PROMISE)
 
     def fulfil(self, node: ModuleNode, key: Key, value: Any) -> None:
         """Bind the value of a promise; where the application overrides it, the override stays."""
@@ -161,8 +158,11 @@ class Container(Resolver, Registrar):
 
     def broken_promises(self, provider: Provider) -> list[str]:
         """Names of promises that ``provider`` made and has not kept."""
-        promises = self._promises.get(provider, [])
-        return [item.name for item in promises if not item.made and item.stash is None]
+        return [
+            item.name
+            for item in self._boot_work.get(provider, ())
+            if item.kind is Kind.PROMISE and not item.made and item.stash is None
+        ]
 
     def graph(self) -> Picture:
         """The object graph, to be drawn: ``.mermaid()``, ``.dot()``, ``.to_dict()``."""
@@ -214,11 +214,10 @@ class Container(Resolver, Registrar):
 
     def _note_owners(self) -> None:
         for item in self.bindings:
-            if item.kind is Kind.PROMISE:
-                self._promises.setdefault(item.owner, []).append(item)
-            elif item.is_singleton and item.kind is not Kind.VALUE and not item.is_open:
-                if item.is_resource or awaits(item):
-                    self._starters.setdefault(item.owner, []).append(item)
+            if not item.is_singleton or item.kind is Kind.VALUE or item.is_open:
+                continue
+            if item.kind is Kind.PROMISE or item.is_resource or awaits(item):
+                self._boot_work.setdefault(item.owner, []).append(item)
 
     def _make_graph(self) -> ObjectGraph:
         """The graph of what is registered and wanted, on copies: a freeze may fail."""

@@ -37,14 +37,12 @@ class Owned:
         self._stop: asyncio.Future[BaseException | None] = loop.create_future()
         task = loop.create_task(self._live(), name=self.name)
         try:
-            await asyncio.wait((self._ready, task), return_when=asyncio.FIRST_COMPLETED)
+            value = await self._ready
         except asyncio.CancelledError as cancelled:
             self._stop.cancel()  # what happens to it now is no death in use
             raise cancelled from await _end(task)
-        if not self._ready.done():
-            task.result()
         self._task = task
-        return self._ready.result()
+        return value
 
     async def stop(self, error: BaseException | None = None) -> None:
         """Let the generator tear down, seeing ``error``; raises what teardown raised."""
@@ -62,7 +60,15 @@ class Owned:
             raise failure
 
     async def _live(self) -> None:
-        self._ready.set_result(await enter(self._generator))
+        try:
+            value = await enter(self._generator)
+        except asyncio.CancelledError:
+            self._ready.cancel()
+            raise
+        except BaseException as early:  # noqa: BLE001 - raised where the start is awaited
+            self._ready.set_exception(early)
+            return
+        self._ready.set_result(value)
         error: BaseException | None = None
         try:
             # Shielded: cancelling this task must not make the future look like a request to stop.
