@@ -361,6 +361,8 @@ async def test_modules_and_providers_are_added_before_the_start_only() -> None:
             app.add_provider(Recorder("late", log))
         with pytest.raises(ApplicationError, match="before the start"):
             app.add_modules([])
+        with pytest.raises(ApplicationError, match="before the start"):
+            app.add_overrides({})
     assert sorted(log) == ["+one", "+two", "-one", "-two"]
 
 

@@ -149,6 +149,11 @@ class Application:
         self._change()
         self._providers.extend(providers)
 
+    def add_overrides(self, overrides: Mapping[Any, Any]) -> None:
+        """Replace services before anything is built; only before the start."""
+        self._change()
+        self._overrides.update(overrides)
+
     async def start(self) -> None:
         """Register, freeze, boot. What fails undoes everything and is raised by name."""
         if self._state is not AppState.CREATED:

@@ -128,8 +128,7 @@ async def _compose(
     known = {id(part) for part in (*apps, *providers)}
     modules: list[Any] = [part for part in parts if id(part) not in known]
     app.add_modules(modules)
-    # The application takes overrides when it is made, and this one may have been made already.
-    app._overrides.update(overrides)  # noqa: SLF001
+    app.add_overrides(overrides)
     return app
 
 
