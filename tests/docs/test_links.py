@@ -37,3 +37,14 @@ def test_every_page_of_the_documentation_is_in_its_index():
     docs = docblocks.ROOT / "docs"
     linked = {(docs / link["target"]).resolve() for link in LINK.finditer(prose(docs / "index.md"))}
     assert [page for page in docs.rglob("*.md") if page not in linked | {docs / "index.md"}] == []
+
+
+PACKAGES = [page for page in PAGES if re.fullmatch(r"lexigram\w*/README.md", page)]
+
+
+@pytest.mark.parametrize("readme", PACKAGES)
+def test_the_files_a_package_readme_sends_the_reader_to_are_there(readme):
+    package = (docblocks.ROOT / readme).parent
+    files = {path.as_posix() for path in package.rglob("src/**/*.py")}
+    named = re.findall(r"`([\w/]+\.py)`", prose(docblocks.ROOT / readme))
+    assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
