@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -148,6 +148,17 @@ class Application:
         """Add providers to the application itself; only before the start."""
         self._change()
         self._providers.extend(providers)
+
+    def discover_modules(
+        self, *, enabled: Collection[str] | None = None, disabled: Collection[str] = ()
+    ) -> None:
+        """Add the modules that installed packages offer under ``lexigram.modules``.
+
+        One that is in the application already, configured or bare, is left as it is.
+        """
+        from lexigram.app.discovery import installed_modules
+
+        self.add_modules(installed_modules(enabled, disabled))
 
     def add_overrides(self, overrides: Mapping[Any, Any]) -> None:
         """Replace services before anything is built; only before the start."""
