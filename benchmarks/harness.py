@@ -30,7 +30,7 @@ class Plan:
 
     def few(self, rounds: int) -> int:
         """Rounds of something slow, such as starting a process."""
-        return max(3, rounds // 5) if self.quick else rounds
+        return max(5, rounds // 5) if self.quick else rounds
 
 
 QUICK = Plan(rounds=15, slice_ms=1.5, quick=True)
@@ -282,6 +282,7 @@ def machine() -> dict[str, str]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "system": f"{platform.system()} {platform.machine()}",
         "cores": str(os.cpu_count()),
+        "load": f"{os.getloadavg()[0]:.1f}",  # of other programs, when asked before a run
     }
 
 

@@ -31,12 +31,12 @@ def main() -> None:
     figures = {"machine": harness.machine(), "areas": {}}
     for area in options.areas or areas:
         suite = importlib.import_module(f"{area}.suite")
-        started = time.monotonic()
+        started, facts = time.monotonic(), harness.machine()
         parts = harness.run(_measure(suite, plan))
         print(f"\n{suite.TITLE}: {time.monotonic() - started:.0f} s, {_versions(suite)}")
         figures["areas"][area] = [harness.as_dict(part) for part in parts]
         if options.write:
-            _write(area, suite, parts)
+            _write(area, suite, facts, parts)
     if options.json:
         text = json.dumps(figures, indent=2, ensure_ascii=False)
         options.json.write_text(text + "\n", encoding="utf-8")
@@ -51,12 +51,12 @@ async def _measure(suite, plan: harness.Plan) -> list:
     return parts
 
 
-def _write(area: str, suite, parts: list) -> None:
+def _write(area: str, suite, facts: dict[str, str], parts: list) -> None:
     """Replace what stands between the markers of the area; a new area goes to the end."""
-    facts = harness.machine()
     lines = [
         f"## {suite.TITLE}",
-        f"{facts['python']} on {facts['system']}, {facts['cores']} cores; {_versions(suite)}.",
+        f"{facts['python']} on {facts['system']}, {facts['cores']} cores, "
+        f"load {facts['load']} from other programs; {_versions(suite)}.",
         *(part.markdown() for part in parts),
     ]
     begin, end = f"<!-- {area}: begin -->", f"<!-- {area}: end -->"
