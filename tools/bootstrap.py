@@ -22,6 +22,8 @@ MEMBERS = (
     "lexigram_workflow",
     "lexigram_ai_workers",
 )
+# Every extra is installed here, so that nothing goes untested for want of a library.
+EXTRAS = {"lexigram": "[postgres,redis,otel,prometheus]"}
 
 
 def main() -> None:
@@ -34,7 +36,8 @@ def main() -> None:
         _say(f"making {options.venv} with {base}")
         _run([base, "-m", "venv", "--clear", str(venv)])
     wanted = ["-r", options.requirements] if options.requirements else _dev_requirements()
-    editable = [part for member in MEMBERS for part in ("-e", f"./{member}")]
+    paths = [f"./{member}{EXTRAS.get(member, '')}" for member in MEMBERS]
+    editable = [part for path in paths for part in ("-e", path)]
     _install(str(python), [*editable, *wanted])
     _say(f"{options.venv} is ready ({time.monotonic() - started:.0f} s)")
 
