@@ -18,6 +18,7 @@ from lexigram.config import LoggingConfig, flag
 from lexigram.config.model import LEVELS, level_number
 from lexigram.config.redact import is_secret_name, redact_text
 from lexigram.config.safe import safe
+from lexigram.observability.correlation import trace_ids
 
 if TYPE_CHECKING:
     from loguru import Message, Record
@@ -172,13 +173,15 @@ class _Sink:
             sys.stderr.flush()
 
     def _content(self, record: Record) -> _Line:
+        # Ids that the record brought win: a routed one may come from another task.
+        fields = {**record["extra"], **(trace_ids() | record["extra"])}
         return _Line(
             time=record["time"].isoformat(timespec="milliseconds"),
             level=_level_name(record["level"].name, record["level"].no),
             level_no=record["level"].no,
             logger=record["name"] or "",
             message=redact_text(record["message"]),
-            fields={name: self._field(name, value) for name, value in record["extra"].items()},
+            fields={name: self._field(name, value) for name, value in fields.items()},
             exception=_exception_text(record),
         )
 
