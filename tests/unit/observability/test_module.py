@@ -92,7 +92,9 @@ async def test_the_section_switches_both_on():
         {"observability": {"tracing": "otel", "exporter": "memory", "metrics": "prometheus"}}
     )
     async with Application("shop", modules=[ObservabilityModule], config=config) as app:
-        app.container.get(TracerProtocol).start_span("work").end()
+        tracer = app.container.get(TracerProtocol)
+        tracer.start_span("work").end()
+        assert [span.name for span in tracer.exporter.get_finished_spans()] == ["work"]
         app.container.get(MetricsProtocol).increment("paid")
         assert "paid_total 1.0" in metrics_text(app.container.get(MetricsProtocol))
         health = await health_of(app)
@@ -162,6 +164,18 @@ async def test_an_exporter_that_hangs_does_not_hold_up_the_end(caplog):
         app.container.get(TracerProtocol).start_span("lost").end()
     hanging.release.set()
     assert "the last spans were not exported within 0.05 s" in caplog.text
+
+
+async def test_an_exporter_that_cannot_be_closed_is_logged_and_the_end_goes_on(caplog):
+    class Stuck(Kept):
+        def shutdown(self):
+            raise OSError("still busy")
+
+    stuck = Stuck()
+    async with application(stuck, tracing="otel") as app:
+        app.container.get(TracerProtocol).start_span("last").end()
+    assert [span.name for span in stuck.spans] == ["last"]
+    assert "the exporter of spans could not be closed" in caplog.text
 
 
 @pytest.mark.parametrize("exporter", ["console", "none"])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from logging import getLogger
 from threading import Event, Thread
 
 from anyio import to_thread
 
 from lexigram.observability.config import ObservabilityConfig
 from lexigram.observability.errors import MissingLibraryError
+from lexigram.observability.otel import OtelTracer
 
 try:
-    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
     from opentelemetry.sdk.trace.export import (
         BatchSpanProcessor,
         ConsoleSpanExporter,
@@ -24,9 +26,11 @@ try:
 except ImportError as error:
     raise MissingLibraryError("tracing with OpenTelemetry", "otel") from error
 
+_log = getLogger(__name__)
+
 
 class SpanExport:
-    """Hands ended spans of a provider to an exporter, and knows how that went."""
+    """Hands ended spans of a tracer to an exporter, and knows how that went."""
 
     def __init__(self, config: ObservabilityConfig, exporter: SpanExporter | None = None) -> None:
         self.config = config
@@ -36,17 +40,18 @@ class SpanExport:
         # Why the last export failed; None after one that succeeded.
         self.problem: str | None = None
 
-    async def start(self, provider: TracerProvider) -> None:
+    async def start(self, tracer: OtelTracer) -> None:
         """Begin to export. In a thread, because starting the exporting thread waits for it."""
+        tracer.exporter = self.exporter
         if self.exporter is not None:
             processor = await to_thread.run_sync(self._processor, self.exporter)
-            provider.add_span_processor(processor)
+            tracer.provider.add_span_processor(processor)
 
-    async def stop(self, provider: TracerProvider) -> bool:
+    async def stop(self, tracer: OtelTracer) -> bool:
         """Export what is left and close the exporter; False when that took too long."""
         done = Event()
         # A thread that does not keep the process alive: an exporter may hang for long.
-        Thread(target=_shut_down, args=(provider, done), daemon=True).start()
+        Thread(target=_shut_down, args=(tracer, done), daemon=True).start()
         return await to_thread.run_sync(done.wait, self.config.flush_timeout)
 
     def took(self, count: int, problem: str | None) -> None:
@@ -100,8 +105,10 @@ def _exporter(config: ObservabilityConfig) -> SpanExporter | None:
     return InMemorySpanExporter() if config.exporter == "memory" else None
 
 
-def _shut_down(provider: TracerProvider, done: Event) -> None:
+def _shut_down(tracer: OtelTracer, done: Event) -> None:
     try:
-        provider.shutdown()
+        tracer.provider.shutdown()
+    except Exception:  # noqa: BLE001 - the thread ends here; whoever stops the application goes on
+        _log.exception("the exporter of spans could not be closed")
     finally:
         done.set()

@@ -28,6 +28,7 @@ try:
     from opentelemetry.baggage.propagation import W3CBaggagePropagator
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
     from opentelemetry.trace import NonRecordingSpan, Span, StatusCode, TraceFlags, TraceState
 except ImportError as error:
@@ -55,6 +56,8 @@ class OtelTracer:
             resource=OTELResourceDetector().detect().merge(Resource(own)),
             shutdown_on_exit=False,  # the provider of the application does it
         )
+        # Where ended spans go, once the application runs.
+        self.exporter: SpanExporter | None = None
         self._tracer = self.provider.get_tracer("lexigram")
 
     def start_span(

@@ -70,7 +70,7 @@ class ObservabilityProvider(Provider):
             from lexigram.observability.export import SpanExport
 
             self._export = SpanExport(self.config, self._exporter)
-            await self._export.start(self._otel.provider)
+            await self._export.start(self._otel)
         if not isinstance(tracer, NoOpTracer):
             self._forget = log_trace_ids(tracer)
 
@@ -80,7 +80,7 @@ class ObservabilityProvider(Provider):
             self._forget()
         if self._otel is None or self._export is None:
             return
-        if not await self._export.stop(self._otel.provider):
+        if not await self._export.stop(self._otel):
             _log.warning(
                 "the last spans were not exported within %g s and are lost",
                 self.config.flush_timeout,
