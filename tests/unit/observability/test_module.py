@@ -9,7 +9,7 @@ from anyio import to_thread
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from lexigram.app import Application
-from lexigram.config import Environment, LexigramConfig
+from lexigram.config import ConfigSourceError, Environment, LexigramConfig
 from lexigram.contracts.core import HealthStatus
 from lexigram.contracts.observability import (
     MetricsProtocol,
@@ -364,3 +364,44 @@ def test_importing_loads_no_library_of_an_extra(module):
     )
     run = [sys.executable, "-c", code]
     assert subprocess.run(run, check=True, capture_output=True, text=True).stdout.split() == []
+
+
+def test_every_setting_can_be_given_by_a_variable():
+    variables = {
+        "LEX_OBSERVABILITY__SERVICE_NAME": "api",
+        "LEX_OBSERVABILITY__TRACING": "otel",
+        "LEX_OBSERVABILITY__EXPORTER": "none",
+        "LEX_OBSERVABILITY__SAMPLE_RATIO": "0.5",
+        "LEX_OBSERVABILITY__RESOURCE_ATTRIBUTES": '{"region": "eu"}',
+        "LEX_OBSERVABILITY__QUEUE_SIZE": "20",
+        "LEX_OBSERVABILITY__BATCH_SIZE": "10",
+        "LEX_OBSERVABILITY__EXPORT_INTERVAL": "2",
+        "LEX_OBSERVABILITY__FLUSH_TIMEOUT": "3",
+        "LEX_OBSERVABILITY__METRICS": "prometheus",
+        "LEX_OBSERVABILITY__MAX_LABEL_SETS": "7",
+        "LEX_OBSERVABILITY__BUCKETS": "[0.1, 1]",
+    }
+    assert ObservabilityConfig.from_env(variables) == ObservabilityConfig(
+        service_name="api",
+        tracing="otel",
+        exporter="none",
+        sample_ratio=0.5,
+        resource_attributes={"region": "eu"},
+        queue_size=20,
+        batch_size=10,
+        export_interval=2.0,
+        flush_timeout=3.0,
+        metrics="prometheus",
+        max_label_sets=7,
+        buckets=(0.1, 1.0),
+    )
+
+
+def test_wrong_variables_are_named_with_what_was_expected():
+    variables = {"LEX_OBSERVABILITY__BATCH_SIZE": "5000", "LEX_OBSERVABILITY__TRACING": "jaeger"}
+    with pytest.raises(ConfigSourceError) as caught:
+        ObservabilityConfig.from_env(variables)
+    text = str(caught.value)
+    assert "LEX_OBSERVABILITY__TRACING" in text
+    assert "expected one of off, otel" in text
+    assert "must not be greater than queue_size, which is 2048" in text
