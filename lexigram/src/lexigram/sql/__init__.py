@@ -1,0 +1,85 @@
+"""SQLite and PostgreSQL with two doors: ``db.run(fn)`` and ``async with db.transaction()``."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lexigram.sql.config import Isolation, SqlConfig, Synchronous
+    from lexigram.sql.database import Database
+    from lexigram.sql.di.provider import SqlProvider
+    from lexigram.sql.errors import (
+        CommitUncertainError,
+        ConstraintViolationError,
+        DatabaseAccessError,
+        DatabaseError,
+        DatabaseLockedError,
+        DatabaseUnavailableError,
+        DatabaseUrlError,
+        DiskFullError,
+        DriverMissingError,
+        SerializationConflictError,
+        StatementTimeoutError,
+        TransactionScopeError,
+        TransactionTimeoutError,
+        UniqueViolationError,
+        is_transient,
+    )
+    from lexigram.sql.module import SqlModule
+    from lexigram.sql.subscriptions import Subscription
+    from lexigram.sql.transaction import Transaction
+else:
+    from lexigram.contracts._lazy import lazy_exports
+
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "lexigram.sql.config": ["Isolation", "SqlConfig", "Synchronous"],
+            "lexigram.sql.database": ["Database"],
+            "lexigram.sql.di.provider": ["SqlProvider"],
+            "lexigram.sql.errors": [
+                "CommitUncertainError",
+                "ConstraintViolationError",
+                "DatabaseAccessError",
+                "DatabaseError",
+                "DatabaseLockedError",
+                "DatabaseUnavailableError",
+                "DatabaseUrlError",
+                "DiskFullError",
+                "DriverMissingError",
+                "SerializationConflictError",
+                "StatementTimeoutError",
+                "TransactionScopeError",
+                "TransactionTimeoutError",
+                "UniqueViolationError",
+                "is_transient",
+            ],
+            "lexigram.sql.module": ["SqlModule"],
+            "lexigram.sql.subscriptions": ["Subscription"],
+            "lexigram.sql.transaction": ["Transaction"],
+        },
+    )
+
+__all__ = [
+    "CommitUncertainError",
+    "ConstraintViolationError",
+    "Database",
+    "DatabaseAccessError",
+    "DatabaseError",
+    "DatabaseLockedError",
+    "DatabaseUnavailableError",
+    "DatabaseUrlError",
+    "DiskFullError",
+    "DriverMissingError",
+    "Isolation",
+    "SerializationConflictError",
+    "SqlConfig",
+    "SqlModule",
+    "SqlProvider",
+    "StatementTimeoutError",
+    "Subscription",
+    "Synchronous",
+    "Transaction",
+    "TransactionScopeError",
+    "TransactionTimeoutError",
+    "UniqueViolationError",
+    "is_transient",
+]

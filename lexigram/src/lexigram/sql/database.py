@@ -1,0 +1,210 @@
+"""The database of an application: two doors, and the four statements of the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
+
+import anyio
+from sqlalchemy import Connection
+
+from lexigram.contracts.data.sql.database import DatabaseError, QueryResult
+from lexigram.sql import ambient, statements
+from lexigram.sql.config import SqlConfig
+from lexigram.sql.errors import TransactionScopeError, is_transient
+from lexigram.sql.leasing.backoff import Backoff
+from lexigram.sql.steps import Steps, walked, walked_async
+from lexigram.sql.subscriptions import Subscription
+from lexigram.sql.transaction import Session, Transaction, TransactionBlock
+from lexigram.sql.url import Dialect, dialect_of, parsed, shown
+
+if TYPE_CHECKING:
+    from lexigram.sql.postgres.connection import PostgresConnection
+
+T = TypeVar("T")
+
+# A restarted server is back within a second or two: 0.05 + 0.1 + 0.2 + … with jitter.
+_RETRY = Backoff(first=0.05, cap=1.0)
+
+
+class Backend(Protocol):
+    """What SQLite and PostgreSQL each do in their own way."""
+
+    # Equal for two Database objects whose writers exclude each other.
+    resource: str
+
+    async def connect(self) -> None: ...
+    async def close(self) -> None: ...
+    async def execute(self, sql: str, params: Sequence[Any]) -> QueryResult: ...
+    async def query(self, sql: str, params: Sequence[Any]) -> QueryResult: ...
+    async def run(self, fn: Callable[[Any], Any]) -> Any: ...
+    async def read(self, fn: Callable[[Any], Any]) -> Any: ...
+    def session(self) -> Session: ...
+    def listen(self, channel: str) -> AbstractAsyncContextManager[Subscription]: ...
+    async def notify(self, channel: str, payload: str) -> None: ...
+
+
+class Database:
+    """SQLite or PostgreSQL, by ``SqlConfig.url``; implements ``DatabaseProviderProtocol``.
+
+    ``await db.run(fn)`` calls a plain function with a SQLAlchemy connection, in one transaction
+    and one hop; stores use it. ``async with db.transaction()`` stays open between statements.
+    """
+
+    def __init__(self, config: SqlConfig | str) -> None:
+        self.config = SqlConfig(url=config) if isinstance(config, str) else config
+        self._url = parsed(self.config.url)
+        self.dialect: Dialect = dialect_of(self._url)
+        self._backend = _backend(self.dialect, self.config)
+
+    @property
+    def address(self) -> str:
+        """The URL without its password."""
+        return shown(self._url)
+
+    async def connect(self) -> None:
+        """Open the database and ask it something; raises an error that names the cause."""
+        await self._backend.connect()
+
+    async def close(self) -> None:
+        """Give everything back. Open transactions are rolled back. Twice is once."""
+        await self._backend.close()
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.close()
+
+    @overload
+    async def run(self, fn: Callable[[PostgresConnection], Awaitable[T]]) -> T: ...
+    @overload
+    async def run(self, fn: Callable[[Connection], T]) -> T: ...
+    async def run(self, fn: Callable[[Any], Any]) -> Any:
+        """Call ``fn(connection)`` in one transaction and return what it returns.
+
+        SQLite: a plain function, shipped to the writer thread with a SQLAlchemy connection.
+        PostgreSQL: an async function with a ``PostgresConnection``. It commits when ``fn``
+        returns and rolls back when it raises; inside a transaction of this task it joins that.
+        ``fn`` is called again when the work failed for the moment and nothing was committed,
+        so it does nothing but SQL.
+        """
+        if (transaction := self._joined()) is not None:
+            return await transaction.run(fn)
+        return await self._again(lambda: self._backend.run(fn))
+
+    @overload
+    async def read(self, fn: Callable[[PostgresConnection], Awaitable[T]]) -> T: ...
+    @overload
+    async def read(self, fn: Callable[[Connection], T]) -> T: ...
+    async def read(self, fn: Callable[[Any], Any]) -> Any:
+        """Like ``run`` for queries only: one snapshot, and no waiting for writers."""
+        if (transaction := self._joined()) is not None:
+            return await transaction.run(fn)
+        return await self._again(lambda: self._backend.read(fn))
+
+    async def run_steps(self, steps: Callable[[], Steps[T]]) -> T:
+        """``run`` for both databases: a generator yields ``(sql, params)``, gets QueryResults.
+
+        Placeholders are ``?``; the value the generator returns is returned.
+        """
+        if self.dialect == "sqlite":
+            return await self.run(lambda connection: walked(connection, steps()))
+        return await self.run(lambda connection: walked_async(connection, steps()))
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction of this task; see ``DatabaseProviderProtocol.transaction``.
+
+        It is rolled back after ``max_transaction`` seconds. Use by another task or after its
+        end raises TransactionScopeError. It is never repeated: only the caller could do that.
+        """
+        return TransactionBlock(self._joined, self._fresh)
+
+    @property
+    def in_transaction(self) -> bool:
+        """True when this task has a transaction open here."""
+        return self._joined() is not None
+
+    async def execute(self, sql: str, params: Sequence[Any] = ()) -> QueryResult:
+        """Run one statement; by itself it is its own transaction."""
+        if (transaction := self._joined()) is not None:
+            return await transaction.execute(sql, params)
+        return await self._backend.execute(sql, params)
+
+    async def execute_query(self, sql: str, params: Sequence[Any] = ()) -> QueryResult:
+        """Run a query; a lost connection is tried again."""
+        if (transaction := self._joined()) is not None:
+            return await transaction.execute(sql, params)
+        return await self._again(lambda: self._backend.query(sql, params))
+
+    async def execute_insert(self, table: str, data: Mapping[str, Any]) -> QueryResult:
+        """Insert one row."""
+        return await self.execute(statements.insert(table, tuple(data)), tuple(data.values()))
+
+    async def execute_delete(
+        self, table: str, where: str, params: Sequence[Any] = ()
+    ) -> QueryResult:
+        """Delete the rows that match."""
+        return await self.execute(statements.delete(table, where), params)
+
+    def listen(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
+        """``async with db.listen("jobs") as news: await news.wait()``.
+
+        PostgreSQL: told of every NOTIFY, and once after a reconnect, when some may have been
+        missed. SQLite: told of ``notify`` by this Database object only; others must be polled.
+        """
+        return self._backend.listen(channel)
+
+    async def notify(self, channel: str, payload: str = "") -> None:
+        """Wake who listens; not part of any transaction on SQLite."""
+        if self.dialect == "postgresql":
+            await self.execute("SELECT pg_notify(?, ?)", (channel, payload))
+        else:
+            await self._backend.notify(channel, payload)
+
+    def refuse_inside_transaction(self, what: str) -> None:
+        """Raise TransactionScopeError when this task has a transaction open here."""
+        if self.in_transaction:
+            raise TransactionScopeError(
+                f"{what} cannot be done inside a transaction of this database",
+                hint="do it before the block",
+            )
+
+    def _joined(self) -> Transaction | None:
+        return ambient.joined(self, self._backend.resource)
+
+    def _fresh(self) -> Transaction:
+        return Transaction(self, self._backend.resource, self._backend.session())
+
+    async def _again(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Repeat what failed for the moment; only for work that committed nothing then."""
+        for attempt in range(1, self.config.retry_attempts):
+            try:
+                return await work()
+            except DatabaseError as error:
+                if not is_transient(error):
+                    raise
+            await anyio.sleep(_RETRY.delay(attempt))
+        return await work()
+
+    def __repr__(self) -> str:
+        return f"<Database {self.address}>"
+
+
+def _backend(dialect: Dialect, config: SqlConfig) -> Backend:
+    if dialect == "sqlite":
+        from lexigram.sql.sqlite.backend import SqliteBackend
+
+        return SqliteBackend(config)
+    from lexigram.sql.postgres.backend import PostgresBackend
+
+    return PostgresBackend(config)

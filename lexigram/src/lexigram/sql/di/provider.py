@@ -1,0 +1,69 @@
+"""Registers the database with the container, opens it, closes it and reports on it."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import anyio
+
+from lexigram.contracts.core.di import BootContainerProtocol, ContainerRegistrarProtocol
+from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
+from lexigram.contracts.data.sql.database import DatabaseError, DatabaseProviderProtocol
+from lexigram.di import Provider, ProviderPriority
+from lexigram.sql.config import SqlConfig
+from lexigram.sql.database import Database
+
+
+class SqlProvider(Provider):
+    """Binds ``Database`` and ``DatabaseProviderProtocol``; section ``sql`` unless told."""
+
+    name = "sql"
+    priority = ProviderPriority.INFRASTRUCTURE
+    config_key = "sql"
+    config_model = SqlConfig
+
+    config: SqlConfig
+
+    def __init__(self, config: SqlConfig | None = None) -> None:
+        super().__init__()
+        if config is not None:
+            self.config = config
+        self._database: Database | None = None
+
+    async def register(self, container: ContainerRegistrarProtocol) -> None:
+        """Bind the database; it is opened in ``boot``."""
+        self._database = database = Database(self.config)
+        container.singleton(SqlConfig, self.config)
+        container.singleton(Database, database)
+        container.singleton(DatabaseProviderProtocol, database)
+
+    async def boot(self, container: BootContainerProtocol) -> None:
+        """Open the database."""
+        assert self._database is not None
+        await self._database.connect()
+
+    async def shutdown(self) -> None:
+        """Close the database."""
+        if self._database is not None:
+            await self._database.close()
+
+    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
+        """HEALTHY when the database answers a query in time."""
+        assert self._database is not None
+        started = perf_counter()
+        problem = f"no answer within {timeout:g} s"
+        with anyio.move_on_after(timeout):
+            try:
+                await self._database.execute_query("SELECT 1")
+            except DatabaseError as error:
+                problem = error.message
+            else:
+                problem = ""
+        return HealthCheckResult(
+            component=self.name,
+            status=HealthStatus.UNHEALTHY if problem else HealthStatus.HEALTHY,
+            message=problem or "the database answers",
+            error=problem or None,
+            duration_ms=(perf_counter() - started) * 1000,
+            details={"database": self._database.address},
+        )

@@ -1,0 +1,28 @@
+"""``?`` placeholders, and what becomes of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import count
+
+# Whatever may hold a question mark that is not a placeholder, then the placeholder itself.
+_TOKENS = re.compile(
+    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/
+      | \$(\w*)\$.*?\$\1\$ | \?\? | \?""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@lru_cache(maxsize=1024)
+def numbered(sql: str) -> str:
+    """``?`` as ``$1``, ``$2``…; ``??`` as the operator ``?`` of PostgreSQL."""
+    numbers = count(1)
+    return _TOKENS.sub(lambda found: _replaced(found.group(), numbers), sql)
+
+
+def _replaced(token: str, numbers: Iterator[int]) -> str:
+    if token == "?":  # noqa: S105 - a token of SQL, not a password
+        return f"${next(numbers)}"
+    return "?" if token == "??" else token  # noqa: S105 - same

@@ -1,0 +1,3 @@
+"""SQLite: one writer thread, some reader threads."""
+
+__all__: list[str] = []
