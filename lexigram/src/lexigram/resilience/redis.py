@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
 from typing import Any
+
+import anyio
 
 from lexigram import clock as ambient
 from lexigram.contracts.core.errors import ConfigurationError, InfrastructureError
@@ -34,7 +38,7 @@ class RedisState:
         known = self._scripts.get(script)
         if known is None:
             known = self._scripts[script] = self._client.register_script(script)
-        return await self._ask(known(keys=keys, args=args))
+        return await _to_its_end(self._ask(known(keys=keys, args=args)))
 
     async def take(self, name: str, speed: float, burst: int, permits: int) -> float:
         """Take permits from the bucket called ``name``: 0, or seconds until they may be there."""
@@ -63,9 +67,26 @@ class RedisState:
             ) from error
 
 
+async def _to_its_end(question: Coroutine[Any, Any, Any]) -> Any:
+    """The answer; a cancellation passes when the question has been answered or timed out.
+
+    The client loses a cancellation that meets its look at an idle connection, and who is
+    cancelled must know that nothing of his is on its way to Redis any more.
+    """
+    task = asyncio.create_task(question)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([task])
+        raise
+
+
 def _connect(url: str, timeout: float) -> Any:
     try:
         from redis.asyncio import Redis
+        from redis.asyncio.retry import Retry
+        from redis.backoff import NoBackoff
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             "sharing breakers and limiters over redis needs the redis client",
@@ -73,13 +94,27 @@ def _connect(url: str, timeout: float) -> Any:
             cause=error,
         ) from error
     try:
-        return Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout)
+        return Redis.from_url(
+            url,
+            socket_timeout=timeout,
+            socket_connect_timeout=timeout,
+            retry=Retry(NoBackoff(), 0),  # an outcome must not be counted twice
+            **_unintroduced(),
+        )
     except ValueError as error:
         raise ConfigurationError(
             f"resilience.redis_url is not usable: {error}",
             hint="it looks like redis://host:6379/0",
             cause=error,
         ) from error
+
+
+def _unintroduced() -> dict[str, Any]:
+    # To introduce itself the client would look up its version: a disk access in the event loop.
+    from importlib.util import find_spec
+
+    newer = find_spec("redis.driver_info") is not None
+    return {"driver_info": None} if newer else {"lib_name": None, "lib_version": None}
 
 
 # A token bucket. The time is that of the server: clocks of processes differ.
@@ -113,8 +148,11 @@ local buckets = 10
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local held = redis.call('HMGET', circuit, 'state', 'generation', 'opened_at', 'forced')
-local state, generation = held[1] or 'closed', held[2] or '0'
+local state, generation = held[1] or 'closed', held[2] or string.format('%.0f', now)
 local opened_at, forced = tonumber(held[3]) or 0, held[4]
+
+-- A new circuit is told from one before it, and later answers from earlier ones, by generation.
+if not held[1] then redis.call('HSET', circuit, 'state', state, 'generation', generation) end
 
 local function change(new)
     generation = string.format('%.0f', math.max(tonumber(generation) + 1, now))
@@ -180,10 +218,9 @@ if period ~= generation then return answer(1, 0) end
 if state == 'half_open' and redis.call('ZREM', probes, token) == 0 then return answer(1, 0) end
 if state == 'closed' then
     if action == 'success' then
-        redis.call('HSET', circuit, 'state', state, 'generation', generation, 'failures', 0)
+        redis.call('HSET', circuit, 'failures', 0)
         count(0)
     else
-        redis.call('HSET', circuit, 'state', state, 'generation', generation)
         local in_a_row = redis.call('HINCRBY', circuit, 'failures', 1)
         local calls, failures = count(1)
         local many = failures >= failure_threshold and failures / calls >= rate

@@ -33,6 +33,7 @@ class SharedCircuit:
         self._redis = redis
         self._local = local
         self._state = CircuitState.CLOSED
+        self._generation = 0
         self._alone = False
         tag = f"{redis.prefix}:circuit:{{{config.name}}}"
         self._name = config.name
@@ -91,7 +92,9 @@ class SharedCircuit:
             CIRCUIT, self._keys, [action, token, generation, *self._settings]
         )
         allowed, state, period, wait = answer
-        self._state = CircuitState(_text(state))
+        if int(period) >= self._generation:  # answers may arrive in another order than given
+            self._generation = int(period)
+            self._state = CircuitState(_text(state))
         if self._alone:
             self._alone = False
             _log.warning("breaker %r shares its state over redis again", self._name)
