@@ -80,6 +80,8 @@ class MemoryCircuit:
         self._config = config
         self._clock = clock
         self._window = SlidingWindow(config.sliding_window_seconds)
+        # pybreaker's state in our words, as its listener told it
+        self._state = CircuitState.CLOSED
         self._generation = 0
         self._probes = 0
         self._opened_at = 0.0
@@ -96,18 +98,16 @@ class MemoryCircuit:
     @property
     def state(self) -> CircuitState:
         """The state; an open circuit becomes half open with the first call after its time."""
-        return _STATES[self._machine.current_state]
+        return self._state
 
     async def enter(self) -> Permit | Refusal:
         """Ask to make a call; half open, as many as ``half_open_max`` may be under way."""
-        state = self.state
-        if state is CircuitState.OPEN:
+        if self._state is CircuitState.OPEN:
             left = self._seconds_left()
             if left is None or left > 0:
                 return Refusal(left)
             self._machine.half_open()
-            state = CircuitState.HALF_OPEN
-        if state is CircuitState.HALF_OPEN:
+        if self._state is CircuitState.HALF_OPEN:
             if self._probes >= self._config.half_open_max:
                 return Refusal(None)
             self._probes += 1
@@ -117,7 +117,7 @@ class MemoryCircuit:
         """Tell pybreaker, unless the state the call was made in is over."""
         if permit.generation != self._generation:
             return
-        if self.state is CircuitState.HALF_OPEN:
+        if self._state is CircuitState.HALF_OPEN:
             self._probes -= 1
         if outcome is Outcome.CANCELLED:
             return
@@ -136,11 +136,12 @@ class MemoryCircuit:
     async def force_open(self) -> None:
         """Open until ``reset``."""
         self._forced = True
-        if self.state is not CircuitState.OPEN:
+        if self._state is not CircuitState.OPEN:
             self._machine.open()
 
-    def changed(self) -> None:
+    def changed(self, state: str) -> None:
         """Begin a new period; called by pybreaker with every change of state."""
+        self._state = _STATES[state]
         self._generation += 1
         self._probes = 0
         self._opened_at = self._now()
@@ -157,7 +158,7 @@ class MemoryCircuit:
         finally:
             # The caller's error keeps the trace of the call, not ours.
             failure.__traceback__ = trace
-        if self.state is CircuitState.CLOSED and self._too_many():
+        if self._state is CircuitState.CLOSED and self._too_many():
             self._machine.open()
 
     def _too_many(self) -> bool:
@@ -195,9 +196,9 @@ class _Listener:
     def success(self, *_: Any) -> None:
         """Nothing to do."""
 
-    def state_change(self, *_: Any) -> None:
+    def state_change(self, _breaker: Any, _old: Any, new: Any) -> None:
         """Tell the circuit."""
-        self._circuit.changed()
+        self._circuit.changed(new.name)
 
 
 def _succeed() -> None:
