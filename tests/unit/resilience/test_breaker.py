@@ -366,3 +366,54 @@ async def test_the_decorator_gives_a_function_its_own_breaker_or_a_given_one():
         await circuit_breaker(bench.breaker)(answer)(1)
     with pytest.raises(TypeError, match="takes no settings"):
         circuit_breaker(bench.breaker, failure_threshold=3)
+
+
+async def test_a_handler_of_events_that_fails_does_not_touch_the_call(caplog):
+    bench = Bench(failure_threshold=1)
+
+    def fail_too(_event):
+        raise RuntimeError("of the handler")
+
+    bench.bus.subscribe(CircuitChanged, fail_too)
+    await bench.fail()
+    assert bench.breaker.state is OPEN
+    assert "of the handler" in caplog.text
+
+
+async def test_a_probe_whose_start_is_cancelled_by_a_handler_keeps_no_permit():
+    bench = Bench(failure_threshold=1, success_threshold=1)
+    await bench.half_open()
+    told = anyio.Event()
+
+    async def linger(event):
+        if event.new is HALF_OPEN:
+            told.set()
+            await anyio.sleep_forever()
+
+    bench.bus.subscribe(CircuitChanged, linger)
+    task = asyncio.create_task(bench.breaker.call(answer, 1))
+    await told.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    bench.bus.unsubscribe(CircuitChanged, linger)
+    await bench.succeed()
+    assert bench.breaker.state is CLOSED
+
+
+class Quiet:
+    """A bus nobody listens to; making an event for it is an error."""
+
+    def has_subscribers(self, _kind):
+        return False
+
+    async def publish(self, event):
+        pytest.fail(f"{event} was built for nobody")
+
+
+async def test_events_are_built_only_when_somebody_listens():
+    breaker = CircuitBreaker(CircuitBreakerConfig(failure_threshold=1), events=Quiet())
+    with pytest.raises(OSError):
+        await breaker.call(broken)
+    with pytest.raises(CircuitOpenError):
+        await breaker.call(answer, 1)

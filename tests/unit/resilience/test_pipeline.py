@@ -1,3 +1,4 @@
+import anyio
 import pytest
 
 from lexigram.contracts.core.errors import ConfigurationError
@@ -113,3 +114,20 @@ async def test_all_protections_work_together():
         await fail()
     assert calls == 3
     assert room.running == 0
+
+
+async def test_an_attempt_that_timed_out_is_tried_again():
+    breaker = CircuitBreaker(CircuitBreakerConfig(name="x", failure_threshold=9, timeout=0.002))
+    for patterns in ((Timeout(0.001),), (breaker,), (breaker, Timeout(0.001))):
+        calls = 0
+
+        async def hang_twice():
+            nonlocal calls
+            calls += 1
+            if calls < 3:
+                await anyio.sleep_forever()
+            return "done"
+
+        policy = RetryPolicy(RetryConfig(base_delay=0))
+        assert await ResiliencePipeline(policy, *patterns).execute(hang_twice) == "done"
+        assert calls == 3

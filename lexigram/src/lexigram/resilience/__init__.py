@@ -3,6 +3,15 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lexigram.contracts.infra.resilience import (
+        BulkheadProtocol,
+        CircuitBreakerProtocol,
+        CircuitBreakerRegistryProtocol,
+        RateLimiterProtocol,
+        ResiliencePipelineProtocol,
+        RetryPolicyProtocol,
+        TimeoutProtocol,
+    )
     from lexigram.resilience.breaker import CircuitBreaker
     from lexigram.resilience.bulkheads import Bulkhead
     from lexigram.resilience.config import (
@@ -38,6 +47,15 @@ if TYPE_CHECKING:
     from lexigram.resilience.registry import CircuitBreakerRegistry
     from lexigram.resilience.retrying import RetryPolicy
     from lexigram.resilience.timeouts import Timeout
+
+    # Type checkers prove here that each class satisfies its contract.
+    _bulkhead: type[BulkheadProtocol] = Bulkhead
+    _breaker: type[CircuitBreakerProtocol] = CircuitBreaker
+    _breakers: type[CircuitBreakerRegistryProtocol] = CircuitBreakerRegistry
+    _limiter: type[RateLimiterProtocol] = RateLimiter
+    _pipeline: type[ResiliencePipelineProtocol] = ResiliencePipeline
+    _retry: type[RetryPolicyProtocol] = RetryPolicy
+    _timeout: type[TimeoutProtocol] = Timeout
 else:
     from lexigram.contracts._lazy import lazy_exports
 
