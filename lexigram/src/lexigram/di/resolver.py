@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lexigram.di.binding import Binding, eager
 from lexigram.di.build import outside_scope
-from lexigram.di.errors import AsyncDependencyError, OverrideError, RuntimeArgumentError
+from lexigram.di.errors import (
+    AsyncDependencyError,
+    OverrideError,
+    RuntimeArgumentError,
+    UnresolvableDependencyError,
+)
 from lexigram.di.markers import Key, show
 from lexigram.di.picture import describe
 from lexigram.di.problems import spell
@@ -205,6 +210,11 @@ class Resolver:
 
     def _asked(self, service: Any, *, scoped: bool) -> Binding:
         binding = self.find(service)
+        if binding.is_open:
+            raise UnresolvableDependencyError(
+                f"{binding.name} is generic: ask for {binding.name}[...]",
+                hint=f"say of what: container.get({binding.name}[...])",
+            )
         if binding.needs_scope and not scoped:
             raise outside_scope(binding)
         wanted = [item.name for item in binding.parameters if item.is_required_argument]
