@@ -238,7 +238,7 @@ class Builder:
         """A factory used outside any scope builds each time in a scope of its own."""
         if has_teardown(binding):
             raise outside_scope(binding)
-        return self._container.of_node(binding.viewpoint).scope()
+        return self._container.of_node(binding.viewpoint).scope().__enter__()
 
     def _make(self, binding: Binding) -> None:
         """Build one singleton, everything it stands on being made; the lock is held."""

@@ -12,7 +12,7 @@ import keyword
 import linecache
 import re
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from lexigram.contracts.core.di import ServiceScope
 from lexigram.di.binding import Binding, Kind, eager
 from lexigram.di.resources import close, close_sync, never_yielded, raise_all, yielded_twice
 from lexigram.di.running import current_task
-from lexigram.di.scope import BUILDING, EXITS, SYNC, TASK, WAITERS
+from lexigram.di.scope import BUILDING, EXITS, SYNC, WAITERS, not_entered
 from lexigram.di.signature import Passing, Wish
 
 if TYPE_CHECKING:
@@ -94,8 +94,10 @@ class Compiler:
         code = _Code(self, binding.name)
         body = _ScopeBody(code, binding)
         code.emit(f"return {body.edge(binding.provider)}")
-        head = [f"{'async ' if is_async else ''}def build(scope):"]
-        code.lines[:0] = head
+        code.lines[:0] = [
+            f"{'async ' if is_async else ''}def build(scope):",
+            *(_open_cache(code) if binding.needs_scope else ()),
+        ]
         function = code.compile("build")
         self._functions[binding, is_async] = function
         self._sources[binding, is_async] = code.text
@@ -282,7 +284,7 @@ class _ScopeBody(_Body):
         key = code.constant(binding, f"{binding.name}_key")
         variable = self.variable(binding)
         guarded = binding.kind in (Kind.COROUTINE, Kind.ASYNC_GENERATOR)
-        code.emit(f"if {key} in scope:", f"    {variable} = scope[{key}]")
+        code.emit(f"if {key} in cache:", f"    {variable} = cache[{key}]")
         if guarded:
             building = code.constant(BUILDING, "BUILDING")
             code.emit(
@@ -309,16 +311,16 @@ class _ScopeBody(_Body):
         if binding.kind is Kind.GENERATOR:
             call = f"scope.keep({call})"
         if not binding.needs_await:
-            code.emit(f"{variable} = scope[{key}] = {call}")
+            code.emit(f"{variable} = cache[{key}] = {call}")
             return
         code.emit(
-            f"if {key} in scope: {variable} = scope[{key}]  # another task was faster",
-            f"else: {variable} = scope[{key}] = {call}",
+            f"if {key} in cache: {variable} = cache[{key}]  # another task was faster",
+            f"else: {variable} = cache[{key}] = {call}",
         )
 
     def _guarded(self, binding: Binding, key: str, variable: str) -> None:
         code = self.code
-        code.emit(f"scope[{key}] = {code.constant(BUILDING, 'BUILDING')}", "try:")
+        code.emit(f"cache[{key}] = {code.constant(BUILDING, 'BUILDING')}", "try:")
         code.depth += 1
         self._produce(binding, variable)
         code.depth -= 1
@@ -326,8 +328,8 @@ class _ScopeBody(_Body):
             "except BaseException:",
             f"    scope.give_up({key})",
             "    raise",
-            f"scope[{key}] = {variable}",
-            f"if {code.constant(WAITERS, 'WAITERS')} in scope: scope.settle({key})",
+            f"cache[{key}] = {variable}",
+            f"if {code.constant(WAITERS, 'WAITERS')} in cache: scope.settle({key})",
         )
 
     def _produce(self, binding: Binding, variable: str) -> None:
@@ -350,11 +352,11 @@ class _ScopeBody(_Body):
         never = code.constant(never_yielded, "never_yielded")
         code.emit(
             f"{steps} = {call}",
-            f"if {code.constant(dict.get, 'dict_get')}(scope, {code.constant(TASK, 'TASK')}) is {code.constant(current_task, 'current_task')}():",
+            f"if scope.task is {code.constant(current_task, 'current_task')}():",
             f"    try: {variable} = await {steps}.__anext__()",
             f"    except StopAsyncIteration: raise {never}({steps}) from None",
-            f"    if {exits} in scope: scope[{exits}].append({steps})",
-            f"    else: scope[{exits}] = [{steps}]",
+            f"    if {exits} in cache: cache[{exits}].append({steps})",
+            f"    else: cache[{exits}] = [{steps}]",
             "else:",
             f"    {variable} = await scope.own({binding.name!r}, {steps})",
         )
@@ -480,7 +482,8 @@ class _Entry:
             task = f"{code.constant(current_task, 'current_task')}()"
         code.emit(
             f"scope = {code.constant(self.resolver.scope, 'Scope')}()",
-            f"scope[{code.constant(TASK, 'TASK')}] = {task}",
+            f"scope.task = {task}",
+            "cache = scope.cache = {}",
             "try:",
         )
         code.depth += 1
@@ -496,6 +499,12 @@ class _Entry:
 
     def _close(self, error: str) -> str:
         return f"await scope.close({error})" if self.is_async else f"scope.close_sync({error})"
+
+
+def _open_cache(code: _Code) -> Iterable[str]:
+    refuse = code.constant(not_entered, "not_entered")
+    yield "    try: cache = scope.cache"
+    yield f"    except AttributeError: raise {refuse}() from None"
 
 
 def _is_flat(handler: Binding) -> bool:
