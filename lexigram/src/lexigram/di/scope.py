@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from types import AsyncGeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, overload
 
