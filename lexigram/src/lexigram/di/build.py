@@ -115,8 +115,8 @@ class Builder:
                 if dependency not in seen:
                     seen.add(dependency)
                     pending.append(dependency)
-        if not found:
-            self._settled |= seen
+        if not found:  # a handler is not kept: there is a new one for each call
+            self._settled.update(step for step in seen if step.position >= 0)
         return sorted(found, key=_position)
 
     def unsettle(self) -> None:

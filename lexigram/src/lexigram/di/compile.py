@@ -12,7 +12,7 @@ import keyword
 import linecache
 import re
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -92,12 +92,10 @@ class Compiler:
 
     def _generate(self, binding: Binding, is_async: bool) -> Callable[..., Any]:
         code = _Code(self, binding.name)
-        body = _ScopeBody(code, binding)
-        code.emit(f"return {body.edge(binding.provider)}")
-        code.lines[:0] = [
-            f"{'async ' if is_async else ''}def build(scope):",
-            *(_open_cache(code) if binding.needs_scope else ()),
-        ]
+        code.lines.append(f"{'async ' if is_async else ''}def build(scope):")
+        if binding.needs_scope:
+            _open_cache(code)
+        code.emit(f"return {_ScopeBody(code, binding).edge(binding.provider)}")
         function = code.compile("build")
         self._functions[binding, is_async] = function
         self._sources[binding, is_async] = code.text
@@ -179,7 +177,8 @@ class _Code:
 
 # Names that generated source uses for itself.
 _RESERVED = {
-    *("build", "cache", "entry", "error", "failure", "failures", "next", "result", "scope"),
+    *("build", "cache", "entry", "error", "failure", "failures", "next", "opening", "result"),
+    *("scope", "AttributeError"),
     *("BaseException", "StopAsyncIteration", "StopIteration"),
 }
 
@@ -271,12 +270,13 @@ class _ScopeBody(_Body):
     def _nested(self, binding: Binding) -> str:
         function = self.code.compiler.function(binding, is_async=binding.needs_await)
         name = self.code.constant(function, f"build_{_variable(binding)}")
-        expression = f"{'await ' if binding.needs_await else ''}{name}(scope)"
-        if binding.lifetime is not ServiceScope.SCOPED:
-            return f"({expression})"
+        if binding.lifetime is not ServiceScope.SCOPED and not binding.needs_await:
+            return f"{name}(scope)"
         variable = self.variable(binding)
-        self.code.emit(f"{variable} = {expression}")
-        self.locals[binding] = variable
+        # A statement, never part of a call: `_unguarded` must not be interrupted.
+        self.code.emit(f"{variable} = {'await ' if binding.needs_await else ''}{name}(scope)")
+        if binding.lifetime is ServiceScope.SCOPED:
+            self.locals[binding] = variable
         return variable
 
     def _scoped(self, binding: Binding) -> str:
@@ -390,10 +390,11 @@ class _EntryBody(_Body):
         steps = code.name(f"{_variable(binding)}_steps")
         self.generators.append((steps, binding.kind))
         code.emit(
-            f"{steps} = {call}",
-            f"try: {variable} = {_step(steps, binding.kind)}",
+            f"opening = {call}",
+            f"try: {variable} = {_step('opening', binding.kind)}",
             f"except {_stop(binding.kind)}: "
-            f"raise {code.constant(never_yielded, 'never_yielded')}({steps}) from None",
+            f"raise {code.constant(never_yielded, 'never_yielded')}(opening) from None",
+            f"{steps} = opening",  # from here on it must be left
         )
 
 
@@ -501,10 +502,9 @@ class _Entry:
         return f"await scope.close({error})" if self.is_async else f"scope.close_sync({error})"
 
 
-def _open_cache(code: _Code) -> Iterable[str]:
+def _open_cache(code: _Code) -> None:
     refuse = code.constant(not_entered, "not_entered")
-    yield "    try: cache = scope.cache"
-    yield f"    except AttributeError: raise {refuse}() from None"
+    code.emit("try: cache = scope.cache", f"except AttributeError: raise {refuse}() from None")
 
 
 def _is_flat(handler: Binding) -> bool:

@@ -70,6 +70,9 @@ class ObjectGraph:
 
     def find(self, node: ModuleNode, key: Key) -> list[Binding]:
         """What ``node`` can mean by ``key``; marked and generic classes join on first sight."""
+        known = self.visibility.candidates(node, key)
+        if known:
+            return known
         with self._lock:
             first = len(self.bindings)
             found = self._find(node, key)

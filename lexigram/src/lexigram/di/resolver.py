@@ -12,6 +12,7 @@ from lexigram.di.errors import (
     AsyncDependencyError,
     OverrideError,
     RuntimeArgumentError,
+    SignatureError,
     UnresolvableDependencyError,
 )
 from lexigram.di.markers import Key, show
@@ -101,8 +102,15 @@ class Resolver:
         position, in that order. An async function gives an async entry, a plain one a plain
         entry. What it asks for is checked now; what is not built yet is built by its first call.
         """
-        marked = [item.name for item in parameters(func) if item.wish is Wish.ARGUMENT]
+        asked = parameters(func)
+        marked = [item.name for item in asked if item.wish is Wish.ARGUMENT]
         names = tuple(dict.fromkeys([*given, *marked]))
+        unknown = set(names).difference(item.name for item in asked)
+        if unknown:
+            raise SignatureError(
+                f"{show(func)} has no parameter {', '.join(sorted(unknown))}",
+                hint=f"given= names parameters; it has {', '.join(item.name for item in asked)}",
+            )
         handler = self.container.handler(func, self.node, names)
         return self.container.compile_entry(self, handler, names)
 
