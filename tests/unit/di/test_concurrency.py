@@ -123,7 +123,7 @@ async def test_racing_tasks_get_one_instance_of_a_plain_class_on_a_large_async_g
     for number in range(12):
         below = layers[-1]
 
-        def __init__(self, below) -> None:  # noqa: N807 - the constructor of the class below
+        def __init__(self, below) -> None:
             self.below = below
 
         __init__.__annotations__ = {"below": below}
