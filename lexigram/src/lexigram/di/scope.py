@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import AsyncGeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, overload
 
@@ -73,7 +73,11 @@ class Scope:
         """The service inside this scope. Tasks racing for one scoped service get one instance."""
         return self.resolver.in_scope_async[service](self)  # type: ignore[no-any-return]
 
-    async def resolve_optional(self, service: TypeForm[T], /) -> T | None:
+    @overload
+    async def resolve_optional(self, service: TypeForm[T], /) -> T | None: ...
+    @overload
+    async def resolve_optional(self, service: str, /) -> Any: ...
+    async def resolve_optional(self, service: Any, /) -> Any:
         """Like ``resolve``, but None when nothing visible provides it."""
         return await self.resolve(service) if self.resolver.sees(service) else None
 
@@ -81,7 +85,13 @@ class Scope:
         """Everything visible under the type, built inside this scope."""
         return await self.resolver.collect(service, self)
 
-    async def call(self, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    @overload
+    async def call(
+        self, func: Callable[..., Coroutine[Any, Any, T]], /, *args: Any, **kwargs: Any
+    ) -> T: ...
+    @overload
+    async def call(self, func: Callable[..., T], /, *args: Any, **kwargs: Any) -> T: ...
+    async def call(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call ``func`` inside this scope, filling the parameters that were not given."""
         return await self.resolver.call_in(self, func, args, kwargs)
 
