@@ -174,6 +174,31 @@ def test_resolving_synchronously_builds_the_same_where_nothing_needs_await(nodes
     assert found == asyncio.run(plain(other, types, top))
 
 
+async def test_values_that_are_no_objects_are_written_into_the_source(make):
+    from typing import Annotated
+
+    from lexigram.di import Inject
+
+    class Flags:
+        def __init__(
+            self,
+            yes: Annotated[bool, Inject("yes")],
+            no: Annotated[bool, Inject("no")],
+            nothing: Annotated[None, Inject("nothing")],
+            empty: Annotated[str, Inject("empty")],
+        ) -> None:
+            self.got = (yes, no, nothing, empty)
+
+    def register(c):
+        for token, value in (("yes", True), ("no", False), ("nothing", None), ("empty", "")):
+            c.bind(token, value)
+        c.transient(Flags)
+
+    container = make(register)
+    assert container.get(Flags).got == (True, False, None, "")
+    assert "return Flags(True, False, None, the_empty)" in container.explain(Flags)
+
+
 # Depth
 
 

@@ -204,3 +204,22 @@ def test_lists_of_generic_services_are_filled(make):
     container = make(register)
     assert [item.kind for item in container.get(list[Mapper[User]])] == [str]
     assert [item.kind for item in container.get(list[Mapper[Order]])] == [Order]
+
+
+def test_a_variable_may_stand_for_a_service_beside_plain_ones(make):
+    class Clock: ...
+
+    class Holder(Generic[T]):
+        def __init__(self, clock: Clock, item: T, items: list[T]) -> None:
+            self.clock, self.item, self.items = clock, item, items
+
+    def register(c):
+        c.singleton(Holder)
+        c.singleton(Clock)
+        c.singleton(User)
+
+    container = make(register)
+    holder = container.get(Holder[User])
+    assert holder.clock is container.get(Clock)
+    assert holder.item is container.get(User)
+    assert holder.items == [holder.item]

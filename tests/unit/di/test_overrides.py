@@ -205,6 +205,7 @@ async def test_an_override_reaches_entries_first_called_under_it(make):
     entry = container.entry(work)
     async with container.override(Mailer, Fake()):
         assert await entry() == "fake"
+        assert await entry() == "fake"
         made_inside = container.entry(work)
         assert await made_inside() == "fake"
     for item in (entry, made_inside):
@@ -743,3 +744,65 @@ def test_an_override_of_the_application_that_changes_nothing_is_refused(make):
         "[LEX_ERR_DI_105] overrides has Mailer, which nothing provides or asks for\n"
         "    fix: check the type, or take it out of overrides"
     )
+
+
+async def test_an_override_reaches_async_factories(make):
+    async def slow(mailer: Mailer) -> Letter:
+        return Letter(mailer)
+
+    from lexigram.di import AsyncFactory
+
+    container = make(lambda c: (c.singleton(Mailer, Smtp), c.transient(Letter, factory=slow)))
+    letters = container.get(AsyncFactory[Letter])
+    fake = Fake()
+    async with container.override(Mailer, fake):
+        assert (await letters()).mailer is fake
+    async with container.override(Letter, fake):
+        assert await letters() is fake
+    assert (await letters()).mailer.send() == "smtp"
+
+
+async def test_an_override_that_begins_while_dependencies_start_is_used(make):
+    gate = anyio.Event()
+    built = []
+
+    async def mailer() -> Mailer:
+        await gate.wait()
+        return Smtp()
+
+    async def orders(mailer: Mailer) -> Orders:
+        built.append("orders")
+        return Orders(mailer)
+
+    container = make(
+        lambda c: (c.singleton(Mailer, factory=mailer), c.singleton(Orders, factory=orders))
+    )
+    asked = asyncio.create_task(container.resolve(Orders))
+    await anyio.wait_all_tasks_blocked()
+    fake = Orders(Fake())
+    async with container.override(Orders, fake):
+        gate.set()
+        assert await asked is fake
+    assert built == []
+    assert (await container.resolve(Orders)).mailer.send() == "smtp"
+
+
+async def test_what_several_decorators_wrap_is_not_started_when_the_application_overrides_it(make):
+    started = []
+
+    async def real():
+        started.append("real")
+        yield Smtp()
+
+    def wrap(inner: Mailer) -> Mailer:
+        return inner
+
+    def register(c):
+        c.singleton(Mailer, factory=real)
+        c.decorate(Mailer, wrap)
+        c.decorate(Mailer, wrap)
+
+    async with make(register, overrides={Mailer: Fake()}) as container:
+        assert container.get(Mailer).send() == "fake"
+        assert len(container.graph().to_dict()["nodes"]) == 1
+    assert started == []

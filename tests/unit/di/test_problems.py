@@ -761,3 +761,30 @@ def test_sites_are_relative_to_the_working_directory_where_that_is_shorter(monke
     assert str(site) == "test_problems.py:3"
     monkeypatch.chdir(tmp_path)
     assert str(site) == f"{HERE}:3"
+
+
+def test_a_class_without_a_file_is_told_without_its_place(make):
+    ghost = type("Ghost", (), {"__module__": "nowhere"})
+
+    def register(c):
+        c.singleton(Mailer, ghost)  # bind ghost
+
+    [text] = reported(register, make)
+    assert text.splitlines()[1] == f"    Mailer    bound in app  {at('bind ghost')}  (singleton)"
+
+
+def test_keys_are_shown_as_people_write_them():
+    from lexigram.di.markers import show
+
+    class Store(Generic[T]): ...
+
+    assert show(Config) == "Config"
+    assert show(Store[Config]) == "Store[Config]"
+    assert show((Store[Config], "x")) == 'Store[Config] "x"'
+    assert show("token") == '"token"'
+    assert show(Config | None) == "Config | None"
+    assert show(Store[Config | None]) == "Store[Config | None]"
+    assert show(Annotated[Config, Named("x")]) == "Annotated[Config, ...]"
+    assert show(list[str]) == "list[str]"
+    assert show(T) == "T"
+    assert show(3) == "3"

@@ -497,6 +497,15 @@ def test_a_decorator_without_a_parameter_is_a_problem_of_the_graph(make):
         make(register)
 
 
+def test_a_decorator_whose_signature_cannot_be_read_is_a_problem_of_the_graph(make):
+    def register(c):
+        c.singleton(Greeter, English)
+        c.decorate(Greeter, max)
+
+    with pytest.raises(ContainerError, match="max decorates Greeter but takes no parameter"):
+        make(register)
+
+
 # promise
 
 

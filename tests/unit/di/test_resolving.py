@@ -514,3 +514,57 @@ async def test_without_its_provider_in_the_model_a_service_cannot_be_resolved(ma
         container.get(OnSlow)
     assert Slow not in container.providers
     assert container.get(Greeter).greet() == "hello"
+
+
+async def test_an_async_factory_may_ask_for_a_list_with_async_members(make):
+    async def counts(members: list[Slow], greeters: list[Greeter]) -> int:
+        return len(members) + len(greeters)
+
+    def register(c):
+        c.singleton(Slow, factory=slow)
+        c.transient(Slow, factory=slow, name="x")
+        c.singleton(int, factory=counts)
+
+    assert await make(register).resolve(int) == 2
+
+
+def test_what_a_factory_made_by_hand_on_the_way_is_not_made_again(make):
+    built = []
+
+    class Late:
+        def __init__(self) -> None:
+            built.append(self)
+
+    class Early:
+        def __init__(self, late: Late) -> None:
+            self.late = late
+
+    class Top:
+        def __init__(self, early: Early, late: Late) -> None:
+            self.early, self.late = early, late
+
+    def register(c):
+        c.singleton(Top)
+        c.singleton(Late)
+        c.singleton(Early, factory=lambda c: Early(c.get(Late)))
+
+    container = make(register)
+    top = container.get(Top)
+    assert top.early.late is top.late
+    assert built == [top.late]
+
+
+def test_the_fix_of_a_named_service_can_be_typed_as_it_is(make):
+    container = make(lambda c: c.scoped(Session, name="x"))
+    with pytest.raises(ScopedResolutionError) as caught:
+        container.get(Annotated[Session, Named("x")])
+    assert caught.value.hint == (
+        'async with container.scope() as scope: await scope.resolve(Annotated[Session, Named("x")])'
+    )
+
+
+def test_the_root_is_a_module_like_others(make):
+    from lexigram.di.module import Root
+
+    container = make(everything)
+    assert container.of(Root) is container

@@ -414,3 +414,66 @@ async def test_a_task_group_inside_a_scoped_resource_works_from_any_task(make, n
         async with anyio.create_task_group() as group:
             group.start_soon(scope.resolve, "workers")
     assert new_tasks() == set()
+
+
+async def test_a_factory_used_in_another_task_gives_its_resource_an_owner_task(make, new_tasks):
+    from lexigram.di import AsyncFactory
+
+    tasks = []
+
+    async def session():
+        tasks.append(asyncio.current_task())
+        yield Session()
+        tasks.append(asyncio.current_task())
+
+    container = make(lambda c: c.transient(Session, factory=session))
+    async with container.scope() as scope:
+        sessions = await scope.resolve(AsyncFactory[Session])
+        async with anyio.create_task_group() as group:
+            group.start_soon(sessions)
+        await sessions()
+    assert tasks[0] is not tasks[1] is asyncio.current_task()
+    assert tasks[2:] == [tasks[1], tasks[0]]
+    assert new_tasks() == set()
+
+
+async def test_a_scope_that_was_not_entered_builds_nothing(make):
+    def numbered():
+        yield 1
+
+    container = make(lambda c: (shop(c), c.transient("number", factory=numbered)))
+    scope = container.scope()
+    for service in (Session, Order, "number"):
+        with pytest.raises(ScopedResolutionError, match="the scope was not entered"):
+            scope.get(service)
+        with pytest.raises(ScopedResolutionError, match="the scope was not entered"):
+            await scope.resolve(service)
+    assert scope.get(Shared) is container.get(Shared)
+
+
+def test_scopes_of_loops_in_different_threads_know_their_own_task(make):
+    import threading
+
+    inside, tasks = [], []
+
+    async def session():
+        inside.append("one more")
+        while len(inside) < 2:  # both loops are inside a task from here on
+            pass
+        before = asyncio.current_task()
+        yield Session()
+        tasks.append((before, asyncio.current_task()))
+
+    container = make(lambda c: c.scoped(Session, factory=session))
+
+    async def work():
+        async with container.scope() as scope:
+            await scope.resolve(Session)
+
+    threads = [threading.Thread(target=lambda: asyncio.run(work())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    [(one, two), (three, four)] = tasks
+    assert one is two is not three is four

@@ -138,7 +138,7 @@ class _Code:
 
     def name(self, hint: str) -> str:
         """A fresh name that reads like the user's type."""
-        base = re.sub(r"\W+", "_", hint, flags=re.ASCII).strip("_") or "value"
+        base = re.sub(r"[\W_]+", "_", hint, flags=re.ASCII).strip("_") or "value"
         base = f"_{base}" if base[0].isdigit() else base
         name, number = base, itertools.count(2)
         while name in self._namespace or name in _RESERVED or keyword.iskeyword(name):
@@ -335,9 +335,7 @@ class _ScopeBody(_Body):
     def _produce(self, binding: Binding, variable: str) -> None:
         code = self.code
         call = self.call(binding)
-        if binding.kind is Kind.CALL:
-            code.emit(f"{variable} = {call}")
-        elif binding.kind is Kind.COROUTINE:
+        if binding.kind is Kind.COROUTINE:
             code.emit(f"{variable} = await {call}")
         elif binding.kind is Kind.GENERATOR:
             code.emit(f"{variable} = scope.keep({call})")

@@ -57,21 +57,22 @@ class Scope:
     # The task that will leave the scope, where generators may have to know it.
     task: asyncio.Task[Any] | _Mark | None
 
-    @overload
-    def get(self, service: TypeForm[T], /) -> T: ...
-    @overload
-    def get(self, service: str, /) -> Any: ...
-    def get(self, service: Any, /) -> Any:
-        """The service inside this scope, synchronously."""
-        return self.resolver.in_scope[service](self)
+    if TYPE_CHECKING:  # the subclasses of ``scope_class`` have them, tied to their tables
 
-    @overload
-    def resolve(self, service: TypeForm[T], /) -> Coroutine[Any, Any, T]: ...
-    @overload
-    def resolve(self, service: str, /) -> Coroutine[Any, Any, Any]: ...
-    def resolve(self, service: Any, /) -> Coroutine[Any, Any, Any]:
-        """The service inside this scope. Tasks racing for one scoped service get one instance."""
-        return self.resolver.in_scope_async[service](self)  # type: ignore[no-any-return]
+        @overload
+        def get(self, service: TypeForm[T], /) -> T: ...
+        @overload
+        def get(self, service: str, /) -> Any: ...
+        def get(self, service: Any, /) -> Any:
+            """The service inside this scope, synchronously."""
+
+        @overload
+        def resolve(self, service: TypeForm[T], /) -> Coroutine[Any, Any, T]: ...
+        @overload
+        def resolve(self, service: str, /) -> Coroutine[Any, Any, Any]: ...
+        def resolve(self, service: Any, /) -> Coroutine[Any, Any, Any]:
+            """The service inside this scope. Tasks racing for one scoped one get one instance."""
+            ...
 
     @overload
     async def resolve_optional(self, service: TypeForm[T], /) -> T | None: ...
