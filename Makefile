@@ -51,7 +51,7 @@ docs: $(READY)
 
 chaos: $(READY)
 	@mkdir -p docs/evidence
-	set -o pipefail; LEX_CHAOS_ROUNDS=$${LEX_CHAOS_ROUNDS:-100} $(PYTHON) -m pytest -m chaos --timeout=3600 -s $(ARGS) | tee docs/evidence/chaos.txt
+	set -o pipefail; LEX_CHAOS_ROUNDS=$${LEX_CHAOS_ROUNDS:-100} $(PYTHON) -m pytest -m chaos -s -q --no-header $(ARGS) | tee docs/evidence/chaos.txt
 
 lint: $(READY)
 	$(VENV)/bin/ruff format --check .
@@ -68,7 +68,7 @@ format: $(READY)
 	$(VENV)/bin/ruff check --fix .
 
 bench: $(BENCH_READY)
-	.venv-bench/bin/python benchmarks/run.py $(ARGS)
+	.venv-bench/bin/python benchmarks/run.py $(or $(ARGS),--write)
 
 surface: $(READY)
 	$(PYTHON) tools/surface.py --update

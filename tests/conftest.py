@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
@@ -18,6 +19,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+UNIT = Path(__file__).parent / "unit"
 MAY_BLOCK = {
     # Before the first boot nothing else runs: the configuration is read, the graph checked.
     "lexigram/app/application.py": {"register"},
@@ -25,6 +27,16 @@ MAY_BLOCK = {
     # The text of an error asks for the current folder, to show a short path.
     "lexigram/di/problems.py": {"__str__"},
 }
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit test means the same in every shell, and in CI with LEX_REQUIRE_SERVICES."""
+    if request.path.is_relative_to(UNIT):
+        for name in [name for name in os.environ if name.startswith("LEX_")]:
+            monkeypatch.delenv(name)
 
 
 @pytest.fixture(autouse=True)

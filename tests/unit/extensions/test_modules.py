@@ -2,6 +2,7 @@
 
 from importlib.metadata import entry_points
 
+import anyio
 import pytest
 
 from lexigram.ai.workers import WorkersConfig, WorkersModule
@@ -79,3 +80,15 @@ def test_two_primary_backends_are_refused():
     backends = [NamedQueueConfig(name=name, primary=True) for name in ("a", "b")]
     with pytest.raises(ValueError, match="only one backend can be primary, not a and b"):
         QueueConfig(backends=backends)
+
+
+def test_installed_extensions_are_found_by_an_application_that_asks_for_them():
+    app = Application("shop", LexigramConfig())
+    app.discover_modules(enabled=["queue", "workflow", "ai_workers"])  # reads files: not in a loop
+
+    async def look():
+        async with app:
+            for config in (QueueConfig, WorkflowConfig, WorkersConfig):
+                assert app.container.get(config) == config()
+
+    anyio.run(look)

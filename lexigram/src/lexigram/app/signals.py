@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import anyio
 
@@ -34,6 +36,23 @@ async def run_until_signal(start: Step, wait: Step, stop: Step) -> None:
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
+
+
+@contextmanager
+def on_interrupt(act: Callable[[], object]) -> Iterator[None]:
+    """Call ``act`` on Ctrl-C while the block lasts, instead of raising KeyboardInterrupt in it.
+
+    An exception out of nowhere could come before anybody knows what is to be cancelled. Outside
+    the main thread there are no signals, and nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: act())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 async def _unless(asked: anyio.Event, step: Step) -> bool:

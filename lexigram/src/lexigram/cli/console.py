@@ -8,12 +8,13 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from lexigram.app.signals import on_interrupt
 from lexigram.cli.built_in import SHELL_NAMES
 from lexigram.cli.contributors.registry import Contributors, load_contributed
 from lexigram.cli.failures import summary
@@ -55,17 +56,36 @@ class AsyncConsole(code.InteractiveConsole):
     def runcode(self, code: CodeType) -> None:
         """Run one input in the event loop; Ctrl-C cancels what it awaits."""
         names: Any = self.locals
-        running = self._portal.start_task_soon(_run, FunctionType(code, names))
+        typed = _Typed(FunctionType(code, names))
         try:
-            leave = running.result()
-        except KeyboardInterrupt:
-            running.cancel()
-            self.write("KeyboardInterrupt\n")
+            with on_interrupt(typed.cancel):
+                leave = typed.run(self._portal)
         except (Exception, CancelledError) as error:  # noqa: BLE001 - whatever was typed
-            self.write("".join(traceback.format_exception(_as_typed(error))))
+            text = "".join(traceback.format_exception(_as_typed(error)))
+            self.write("KeyboardInterrupt\n" if typed.is_cancelled else text)
         else:
             if leave is not None:
                 raise leave
+
+
+class _Typed:
+    """One input on its way through the event loop; it may be cancelled at any moment."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._running: Future[SystemExit | None] | None = None
+        self.is_cancelled = False
+
+    def run(self, portal: BlockingPortal) -> SystemExit | None:
+        self._running = portal.start_task_soon(_run, self._function)
+        if self.is_cancelled:  # while it was being started
+            self._running.cancel()
+        return self._running.result()
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        if self._running is not None:
+            self._running.cancel()
 
 
 def _as_typed(error: BaseException) -> BaseException:

@@ -46,6 +46,8 @@ class Builder:
         self._function = container.function
         self._lock = threading.RLock()
         self._building: set[Binding] = set()
+        # Nothing is left to be made under these; asked for each function, so walked once.
+        self._settled: set[Binding] = set()
         self.exits: list[Exit] = []
         # Resources started while an override reaches them: they end with it.
         self._temporary: list[tuple[Binding, Exit]] = []
@@ -101,6 +103,8 @@ class Builder:
         pending = [binding]
         while pending:
             step = pending.pop()
+            if step in self._settled:
+                continue
             if step.is_singleton:
                 if step.made:
                     continue
@@ -111,7 +115,13 @@ class Builder:
                 if dependency not in seen:
                     seen.add(dependency)
                     pending.append(dependency)
+        if not found:  # a handler is not kept: there is a new one for each call
+            self._settled.update(step for step in seen if step.position >= 0)
         return sorted(found, key=_position)
+
+    def unsettle(self) -> None:
+        """The model has changed: what was made may have to be made again."""
+        self._settled.clear()
 
     def retire(self, is_stale: Callable[[Binding], bool]) -> None:
         """An override has changed: resources started under it are to be torn down."""
@@ -238,7 +248,7 @@ class Builder:
         """A factory used outside any scope builds each time in a scope of its own."""
         if has_teardown(binding):
             raise outside_scope(binding)
-        return self._container.of_node(binding.viewpoint).scope()
+        return self._container.of_node(binding.viewpoint).scope().__enter__()
 
     def _make(self, binding: Binding) -> None:
         """Build one singleton, everything it stands on being made; the lock is held."""

@@ -20,7 +20,7 @@ from lexigram.contracts.core.di import ServiceScope
 from lexigram.di.binding import Binding, Kind, eager
 from lexigram.di.resources import close, close_sync, never_yielded, raise_all, yielded_twice
 from lexigram.di.running import current_task
-from lexigram.di.scope import BUILDING, EXITS, SYNC, TASK, WAITERS
+from lexigram.di.scope import BUILDING, EXITS, SYNC, WAITERS, not_entered
 from lexigram.di.signature import Passing, Wish
 
 if TYPE_CHECKING:
@@ -92,10 +92,10 @@ class Compiler:
 
     def _generate(self, binding: Binding, is_async: bool) -> Callable[..., Any]:
         code = _Code(self, binding.name)
-        body = _ScopeBody(code, binding)
-        code.emit(f"return {body.edge(binding.provider)}")
-        head = [f"{'async ' if is_async else ''}def build(scope):"]
-        code.lines[:0] = head
+        code.lines.append(f"{'async ' if is_async else ''}def build(scope):")
+        if binding.needs_scope:
+            _open_cache(code)
+        code.emit(f"return {_ScopeBody(code, binding).edge(binding.provider)}")
         function = code.compile("build")
         self._functions[binding, is_async] = function
         self._sources[binding, is_async] = code.text
@@ -138,7 +138,7 @@ class _Code:
 
     def name(self, hint: str) -> str:
         """A fresh name that reads like the user's type."""
-        base = re.sub(r"\W+", "_", hint, flags=re.ASCII).strip("_") or "value"
+        base = re.sub(r"[\W_]+", "_", hint, flags=re.ASCII).strip("_") or "value"
         base = f"_{base}" if base[0].isdigit() else base
         name, number = base, itertools.count(2)
         while name in self._namespace or name in _RESERVED or keyword.iskeyword(name):
@@ -177,7 +177,8 @@ class _Code:
 
 # Names that generated source uses for itself.
 _RESERVED = {
-    *("build", "cache", "entry", "error", "failure", "failures", "next", "result", "scope"),
+    *("build", "cache", "entry", "error", "failure", "failures", "next", "opening", "result"),
+    *("scope", "AttributeError"),
     *("BaseException", "StopAsyncIteration", "StopIteration"),
 }
 
@@ -269,12 +270,13 @@ class _ScopeBody(_Body):
     def _nested(self, binding: Binding) -> str:
         function = self.code.compiler.function(binding, is_async=binding.needs_await)
         name = self.code.constant(function, f"build_{_variable(binding)}")
-        expression = f"{'await ' if binding.needs_await else ''}{name}(scope)"
-        if binding.lifetime is not ServiceScope.SCOPED:
-            return f"({expression})"
+        if binding.lifetime is not ServiceScope.SCOPED and not binding.needs_await:
+            return f"{name}(scope)"
         variable = self.variable(binding)
-        self.code.emit(f"{variable} = {expression}")
-        self.locals[binding] = variable
+        # A statement, never part of a call: `_unguarded` must not be interrupted.
+        self.code.emit(f"{variable} = {'await ' if binding.needs_await else ''}{name}(scope)")
+        if binding.lifetime is ServiceScope.SCOPED:
+            self.locals[binding] = variable
         return variable
 
     def _scoped(self, binding: Binding) -> str:
@@ -282,7 +284,7 @@ class _ScopeBody(_Body):
         key = code.constant(binding, f"{binding.name}_key")
         variable = self.variable(binding)
         guarded = binding.kind in (Kind.COROUTINE, Kind.ASYNC_GENERATOR)
-        code.emit(f"if {key} in scope:", f"    {variable} = scope[{key}]")
+        code.emit(f"if {key} in cache:", f"    {variable} = cache[{key}]")
         if guarded:
             building = code.constant(BUILDING, "BUILDING")
             code.emit(
@@ -309,16 +311,16 @@ class _ScopeBody(_Body):
         if binding.kind is Kind.GENERATOR:
             call = f"scope.keep({call})"
         if not binding.needs_await:
-            code.emit(f"{variable} = scope[{key}] = {call}")
+            code.emit(f"{variable} = cache[{key}] = {call}")
             return
         code.emit(
-            f"if {key} in scope: {variable} = scope[{key}]  # another task was faster",
-            f"else: {variable} = scope[{key}] = {call}",
+            f"if {key} in cache: {variable} = cache[{key}]  # another task was faster",
+            f"else: {variable} = cache[{key}] = {call}",
         )
 
     def _guarded(self, binding: Binding, key: str, variable: str) -> None:
         code = self.code
-        code.emit(f"scope[{key}] = {code.constant(BUILDING, 'BUILDING')}", "try:")
+        code.emit(f"cache[{key}] = {code.constant(BUILDING, 'BUILDING')}", "try:")
         code.depth += 1
         self._produce(binding, variable)
         code.depth -= 1
@@ -326,16 +328,14 @@ class _ScopeBody(_Body):
             "except BaseException:",
             f"    scope.give_up({key})",
             "    raise",
-            f"scope[{key}] = {variable}",
-            f"if {code.constant(WAITERS, 'WAITERS')} in scope: scope.settle({key})",
+            f"cache[{key}] = {variable}",
+            f"if {code.constant(WAITERS, 'WAITERS')} in cache: scope.settle({key})",
         )
 
     def _produce(self, binding: Binding, variable: str) -> None:
         code = self.code
         call = self.call(binding)
-        if binding.kind is Kind.CALL:
-            code.emit(f"{variable} = {call}")
-        elif binding.kind is Kind.COROUTINE:
+        if binding.kind is Kind.COROUTINE:
             code.emit(f"{variable} = await {call}")
         elif binding.kind is Kind.GENERATOR:
             code.emit(f"{variable} = scope.keep({call})")
@@ -350,11 +350,11 @@ class _ScopeBody(_Body):
         never = code.constant(never_yielded, "never_yielded")
         code.emit(
             f"{steps} = {call}",
-            f"if {code.constant(dict.get, 'dict_get')}(scope, {code.constant(TASK, 'TASK')}) is {code.constant(current_task, 'current_task')}():",
+            f"if scope.task is {code.constant(current_task, 'current_task')}():",
             f"    try: {variable} = await {steps}.__anext__()",
             f"    except StopAsyncIteration: raise {never}({steps}) from None",
-            f"    if {exits} in scope: scope[{exits}].append({steps})",
-            f"    else: scope[{exits}] = [{steps}]",
+            f"    if {exits} in cache: cache[{exits}].append({steps})",
+            f"    else: cache[{exits}] = [{steps}]",
             "else:",
             f"    {variable} = await scope.own({binding.name!r}, {steps})",
         )
@@ -388,10 +388,11 @@ class _EntryBody(_Body):
         steps = code.name(f"{_variable(binding)}_steps")
         self.generators.append((steps, binding.kind))
         code.emit(
-            f"{steps} = {call}",
-            f"try: {variable} = {_step(steps, binding.kind)}",
+            f"opening = {call}",
+            f"try: {variable} = {_step('opening', binding.kind)}",
             f"except {_stop(binding.kind)}: "
-            f"raise {code.constant(never_yielded, 'never_yielded')}({steps}) from None",
+            f"raise {code.constant(never_yielded, 'never_yielded')}(opening) from None",
+            f"{steps} = opening",  # from here on it must be left
         )
 
 
@@ -480,7 +481,8 @@ class _Entry:
             task = f"{code.constant(current_task, 'current_task')}()"
         code.emit(
             f"scope = {code.constant(self.resolver.scope, 'Scope')}()",
-            f"scope[{code.constant(TASK, 'TASK')}] = {task}",
+            f"scope.task = {task}",
+            "cache = scope.cache = {}",
             "try:",
         )
         code.depth += 1
@@ -496,6 +498,11 @@ class _Entry:
 
     def _close(self, error: str) -> str:
         return f"await scope.close({error})" if self.is_async else f"scope.close_sync({error})"
+
+
+def _open_cache(code: _Code) -> None:
+    refuse = code.constant(not_entered, "not_entered")
+    code.emit("try: cache = scope.cache", f"except AttributeError: raise {refuse}() from None")
 
 
 def _is_flat(handler: Binding) -> bool:

@@ -476,6 +476,7 @@ class Container(Resolver, Registrar):
     def _forget(self, epoch: int) -> None:
         self.epoch[0] = epoch
         self._renewed.clear()
+        self.builder.unsettle()
         self._compiler.forget()
         for resolver in self._resolvers.values():
             resolver.forget()

@@ -70,6 +70,9 @@ class ObjectGraph:
 
     def find(self, node: ModuleNode, key: Key) -> list[Binding]:
         """What ``node`` can mean by ``key``; marked and generic classes join on first sight."""
+        known = self.visibility.candidates(node, key)
+        if known:
+            return known
         with self._lock:
             first = len(self.bindings)
             found = self._find(node, key)
@@ -94,7 +97,8 @@ class ObjectGraph:
     def anywhere(self, key: Key) -> list[Binding]:
         """Every binding of ``key``, visible or not."""
         adopted = (*self._marks.values(), *self._specials.values())
-        return [*self.visibility.anywhere(key), *(item for item in adopted if item.key == key)]
+        found = [*self.visibility.anywhere(key), *(item for item in adopted if item.key == key)]
+        return list(dict.fromkeys(found))
 
     def could_join(self, key: Key) -> bool:
         """True for a class that joins when asked for, though nobody registered it."""
@@ -410,10 +414,19 @@ class ObjectGraph:
     def _check_exports(self) -> None:
         for node in self.visibility.modules.nodes:
             for key in node.exported_keys():
-                behind = self.visibility.behind_export(node, key) or self._find(node, key)
-                unmet = any(item.module is node and covers(key, item.key) for item in self.left_out)
-                if not behind and not unmet:
+                if not self._is_provided(node, key):
                     self.problems.append(words.empty_export(node, key, self.near(key, node)))
+
+    def _is_provided(self, node: ModuleNode, key: Key) -> bool:
+        if self.visibility.behind_export(node, key):
+            return True
+        if any(item.module is node and covers(key, item.key) for item in self.left_out):
+            return True
+        found = self._find(node, key)
+        for item in found:
+            if item not in self._marks.values():
+                self.visibility.add(item)  # one form of an open generic, shown by itself
+        return bool(found)
 
     # Reports.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from lexigram.contracts.core.di import BootContainerProtocol, ContainerRegistrarProtocol
 from lexigram.contracts.core.health import HealthCheckResult
@@ -33,6 +33,7 @@ class Provider:
     config_key: str | None = None
     config_model: type[Any] | None = None
 
+    _is_named: ClassVar[bool] = False  # by hand, here or in a base class
     config: Any = None
     state: ProviderState = ProviderState.CREATED
 
@@ -60,7 +61,9 @@ class Provider:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "name" not in vars(cls) and not cls.name:
+        if "name" in vars(cls):
+            cls._is_named = True
+        elif not cls._is_named:
             cls.name = _name_of(cls)
 
     @property

@@ -133,7 +133,7 @@ class Conditions:
         return self._sees(self._binding.key)
 
     def _sees(self, key: Key) -> bool:
-        return bool(self._visibility.candidates(self._binding.module, key))
+        return self._visibility.provides(self._binding.module, key)
 
 
 def unbound(conditions: Conditions) -> bool:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lexigram.di.binding import Binding, eager
 from lexigram.di.build import outside_scope
-from lexigram.di.errors import AsyncDependencyError, OverrideError, RuntimeArgumentError
+from lexigram.di.errors import (
+    AsyncDependencyError,
+    OverrideError,
+    RuntimeArgumentError,
+    SignatureError,
+    UnresolvableDependencyError,
+)
 from lexigram.di.markers import Key, show
 from lexigram.di.picture import describe
 from lexigram.di.problems import spell
@@ -47,8 +53,9 @@ class Resolver:
         def get(self, service: Any, /) -> Any:
             """The service, synchronously; a singleton that is made costs one dict lookup."""
 
-        # A new scope: ``async with container.scope() as scope``.
-        scope: Callable[[], Scope]
+        def scope(self) -> Scope:
+            """A new scope: ``async with container.scope() as scope``."""
+            ...
 
     def __init__(self, container: Container | None, node: ModuleNode) -> None:
         self.container: Container = container if container is not None else self  # type: ignore[assignment]
@@ -82,22 +89,33 @@ class Resolver:
         """Everything visible under the type: named, unnamed and subclasses, in declared order."""
         return await self.collect(service, None)
 
+    @overload
+    async def call(
+        self, func: Callable[..., Coroutine[Any, Any, T]], /, *args: Any, **kwargs: Any
+    ) -> T: ...
+    @overload
+    async def call(self, func: Callable[..., T], /, *args: Any, **kwargs: Any) -> T: ...
     async def call(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call ``func`` in a scope of its own, filling the parameters that were not given."""
         async with self.scope() as scope:
             return await self.call_in(scope, func, args, kwargs)
 
-    def entry(
-        self, func: Callable[..., Any], /, *, given: Sequence[str] = ()
-    ) -> Callable[..., Any]:
+    def entry(self, func: Callable[..., T], /, *, given: Sequence[str] = ()) -> Callable[..., T]:
         """Compile ``func``: open a scope, build its arguments, call it, tear everything down.
 
         Parameters named in ``given`` or annotated ``Arg[...]`` are passed by the caller, by
         position, in that order. An async function gives an async entry, a plain one a plain
         entry. What it asks for is checked now; what is not built yet is built by its first call.
         """
-        marked = [item.name for item in parameters(func) if item.wish is Wish.ARGUMENT]
+        asked = parameters(func)
+        marked = [item.name for item in asked if item.wish is Wish.ARGUMENT]
         names = tuple(dict.fromkeys([*given, *marked]))
+        unknown = set(names).difference(item.name for item in asked)
+        if unknown:
+            raise SignatureError(
+                f"{show(func)} has no parameter {', '.join(sorted(unknown))}",
+                hint=f"given= names parameters; it has {', '.join(item.name for item in asked)}",
+            )
         handler = self.container.handler(func, self.node, names)
         return self.container.compile_entry(self, handler, names)
 
@@ -176,7 +194,7 @@ class Resolver:
 
     def prepare_scopes(self, *, owns_tasks: bool) -> None:
         """Choose the class of scopes; it is made in C, so it is called without a frame of ours."""
-        self.scope = scope_class(self, owns_tasks=owns_tasks)
+        self.scope = scope_class(self, owns_tasks=owns_tasks)  # type: ignore[method-assign]
 
     def forget(self) -> None:
         """Drop cached functions and values: the model has changed."""
@@ -205,6 +223,11 @@ class Resolver:
 
     def _asked(self, service: Any, *, scoped: bool) -> Binding:
         binding = self.find(service)
+        if binding.is_open:
+            raise UnresolvableDependencyError(
+                f"{binding.name} is generic: ask for {binding.name}[...]",
+                hint=f"say of what: container.get({binding.name}[...])",
+            )
         if binding.needs_scope and not scoped:
             raise outside_scope(binding)
         wanted = [item.name for item in binding.parameters if item.is_required_argument]
@@ -294,6 +317,12 @@ class Locator:
             self._note(member)
         return await resolver.resolve_all(service)
 
+    @overload
+    async def call(
+        self, func: Callable[..., Coroutine[Any, Any, T]], /, *args: Any, **kwargs: Any
+    ) -> T: ...
+    @overload
+    async def call(self, func: Callable[..., T], /, *args: Any, **kwargs: Any) -> T: ...
     async def call(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call ``func``, filling the parameters that were not given."""
         handler, _, _ = self._resolver.prepare(func, args, kwargs)
@@ -301,9 +330,7 @@ class Locator:
             self._note(dependency)
         return await self._resolver.call(func, *args, **kwargs)
 
-    def entry(
-        self, func: Callable[..., Any], /, *, given: Sequence[str] = ()
-    ) -> Callable[..., Any]:
+    def entry(self, func: Callable[..., T], /, *, given: Sequence[str] = ()) -> Callable[..., T]:
         """Compile a handler; see ``Container.entry``. An override reaches it by itself."""
         return self._resolver.entry(func, given=given)
 

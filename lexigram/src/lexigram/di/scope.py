@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from types import AsyncGeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, overload
 
-from lexigram.di.errors import ResourceError
+from lexigram.di.errors import ResourceError, ScopedResolutionError
 from lexigram.di.resources import Exit, Owned, close, close_sync, enter, enter_sync, yielded_twice
 from lexigram.di.running import current_task
 
@@ -37,63 +37,48 @@ class _Mark:
 EXITS: Final = _Mark("exits")
 WAITERS: Final = _Mark("waiters")
 BUILDING: Final = _Mark("building")
-TASK: Final = _Mark("task")  # the one that will leave the scope
 SYNC: Final = _Mark("sync")  # in place of a task: the scope is left without await
 
 
-# ``get`` of a scope is ours; this is the dict's.
-_peek: Callable[..., Any] = dict.get
-
-if TYPE_CHECKING:
-
-    class _Cache:
-        """What a scope uses of the dict that it is; nobody else should."""
-
-        def __getitem__(self, key: Any) -> Any: ...
-        def __setitem__(self, key: Any, value: Any) -> None: ...
-        def __contains__(self, key: Any) -> bool: ...
-        def setdefault(self, key: Any, value: Any) -> Any: ...
-        def pop(self, key: Any, default: Any = None) -> Any: ...
-
-else:
-    _Cache = dict
-
-
-class Scope(_Cache):
+class Scope:
     """Open it with ``async with container.scope()``; scoped services live until it is left.
 
-    It is its own cache, keyed by binding: a dict subclass without a constructor of its own is
-    made in C, and opening one is the hot path of every request (2.6x of hand-written wiring; an
-    object with slots and a dict inside took 3.2x). Each resolver has a subclass with its tables.
+    Opening one is the hot path of every request. So each resolver has a subclass of its own,
+    which carries its tables and has no constructor, and the cache comes with entering: 2.7x of
+    hand-written wiring, where an ``__init__`` that stores a resolver took 3.2x.
     """
 
-    __slots__ = ()
+    __slots__ = ("cache", "task")
 
     resolver: ClassVar[Resolver]
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__
-    __repr__ = object.__repr__
 
-    def __bool__(self) -> bool:
-        return True
+    # What was built here, by binding; there is one from entering on.
+    cache: dict[Any, Any]
+    # The task that will leave the scope, where generators may have to know it.
+    task: asyncio.Task[Any] | _Mark | None
+
+    if TYPE_CHECKING:  # the subclasses of ``scope_class`` have them, tied to their tables
+
+        @overload
+        def get(self, service: TypeForm[T], /) -> T: ...
+        @overload
+        def get(self, service: str, /) -> Any: ...
+        def get(self, service: Any, /) -> Any:
+            """The service inside this scope, synchronously."""
+
+        @overload
+        def resolve(self, service: TypeForm[T], /) -> Coroutine[Any, Any, T]: ...
+        @overload
+        def resolve(self, service: str, /) -> Coroutine[Any, Any, Any]: ...
+        def resolve(self, service: Any, /) -> Coroutine[Any, Any, Any]:
+            """The service inside this scope. Tasks racing for one scoped one get one instance."""
+            ...
 
     @overload
-    def get(self, service: TypeForm[T], /) -> T: ...
+    async def resolve_optional(self, service: TypeForm[T], /) -> T | None: ...
     @overload
-    def get(self, service: str, /) -> Any: ...
-    def get(self, service: Any, /) -> Any:
-        """The service inside this scope, synchronously."""
-        return self.resolver.in_scope[service](self)
-
-    @overload
-    def resolve(self, service: TypeForm[T], /) -> Coroutine[Any, Any, T]: ...
-    @overload
-    def resolve(self, service: str, /) -> Coroutine[Any, Any, Any]: ...
-    def resolve(self, service: Any, /) -> Coroutine[Any, Any, Any]:
-        """The service inside this scope. Tasks racing for one scoped service get one instance."""
-        return self.resolver.in_scope_async[service](self)  # type: ignore[no-any-return]
-
-    async def resolve_optional(self, service: TypeForm[T], /) -> T | None:
+    async def resolve_optional(self, service: str, /) -> Any: ...
+    async def resolve_optional(self, service: Any, /) -> Any:
         """Like ``resolve``, but None when nothing visible provides it."""
         return await self.resolve(service) if self.resolver.sees(service) else None
 
@@ -101,67 +86,75 @@ class Scope(_Cache):
         """Everything visible under the type, built inside this scope."""
         return await self.resolver.collect(service, self)
 
-    async def call(self, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    @overload
+    async def call(
+        self, func: Callable[..., Coroutine[Any, Any, T]], /, *args: Any, **kwargs: Any
+    ) -> T: ...
+    @overload
+    async def call(self, func: Callable[..., T], /, *args: Any, **kwargs: Any) -> T: ...
+    async def call(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call ``func`` inside this scope, filling the parameters that were not given."""
         return await self.resolver.call_in(self, func, args, kwargs)
 
     async def close(self, error: BaseException | None = None) -> None:
         """Tear down what was built, in reverse; each resource sees ``error``."""
-        exits: list[Exit] | None = _peek(self, EXITS)
+        exits: list[Exit] | None = self.cache.get(EXITS)
         if exits:
             await close(exits, error)
 
     def close_sync(self, error: BaseException | None = None) -> None:
         """The same for a scope that is left without ``await``."""
-        exits: list[Exit] | None = _peek(self, EXITS)
+        exits: list[Exit] | None = self.cache.get(EXITS)
         if exits:
             close_sync(exits, error)
 
     async def join(self, binding: Binding) -> Any:
         """Wait for another task that builds ``binding``; build it here if that task gave up."""
         future = asyncio.get_running_loop().create_future()
-        self.setdefault(WAITERS, {}).setdefault(binding, []).append(future)
+        self.cache.setdefault(WAITERS, {}).setdefault(binding, []).append(future)
         await future
         return await self.resolver.container.function(binding, is_async=True)(self)
 
     def settle(self, binding: Binding) -> None:
         """Wake the tasks that wait for ``binding``; called when it is built or given up."""
-        for future in _peek(self, WAITERS, {}).pop(binding, ()):
+        for future in self.cache.get(WAITERS, {}).pop(binding, ()):
             if not future.done():
                 future.set_result(None)
 
     def give_up(self, binding: Binding) -> None:
         """Forget a build that failed or was cancelled, so that the next one starts afresh."""
-        self.pop(binding, None)
+        self.cache.pop(binding, None)
         self.settle(binding)
 
     async def enter(self, name: str, generator: AsyncGenerator[Any, None]) -> Any:
         """Enter a generator: here, if this task is the one that will leave the scope."""
-        if _peek(self, TASK) is not current_task():
+        if self.task is not current_task():
             return await self.own(name, generator)
         value = await enter(generator)
-        self.setdefault(EXITS, []).append(generator)
+        self.cache.setdefault(EXITS, []).append(generator)
         return value
 
     async def own(self, name: str, generator: AsyncGenerator[Any, None]) -> Any:
         """Enter a generator in an owner task: this task may not be there at teardown."""
-        if _peek(self, TASK) is SYNC:
+        if self.task is SYNC:
             raise ResourceError(
                 f"{name} is torn down with await, but its scope is left without",
                 hint="open the scope with `async with container.scope()`",
             )
         owned = Owned(name, generator)
         value = await owned.start()
-        self.setdefault(EXITS, []).append(owned)
+        self.cache.setdefault(EXITS, []).append(owned)
         return value
 
     def keep(self, generator: Generator[Any, None, None]) -> Any:
         """Enter a sync generator; it is torn down with the scope."""
         value = enter_sync(generator)
-        self.setdefault(EXITS, []).append(generator)
+        self.cache.setdefault(EXITS, []).append(generator)
         return value
 
     async def __aenter__(self) -> Self:
+        self.cache = {}
+        self.task = None
         return self
 
     async def __aexit__(
@@ -170,9 +163,9 @@ class Scope(_Cache):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if EXITS not in self:
+        if EXITS not in self.cache:
             return
-        exits: list[Exit] = self[EXITS]
+        exits: list[Exit] = self.cache[EXITS]
         if error is None and len(exits) == 1 and type(exits[0]) is AsyncGeneratorType:
             # One session, no trouble: the end of most requests, without another coroutine.
             try:
@@ -183,7 +176,8 @@ class Scope(_Cache):
         await close(exits, error)
 
     def __enter__(self) -> Self:
-        self[TASK] = SYNC
+        self.cache = {}
+        self.task = SYNC
         return self
 
     def __exit__(
@@ -195,9 +189,17 @@ class Scope(_Cache):
         self.close_sync(error)
 
 
+def not_entered() -> ScopedResolutionError:
+    """The error for a scope that was made and not entered: nothing would tear it down."""
+    return ScopedResolutionError(
+        "the scope was not entered", hint="use it in `async with container.scope() as scope:`"
+    )
+
+
 async def enter_with_task(scope: Scope) -> Scope:
     """``__aenter__`` where async generators are built: they are left in the task that entered."""
-    scope[TASK] = current_task()
+    scope.cache = {}
+    scope.task = current_task()
     return scope
 
 

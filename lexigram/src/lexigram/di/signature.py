@@ -172,7 +172,7 @@ def constructor_site(target: Any) -> tuple[str, int] | None:
     """File and line of a constructor or factory, or of its class where there is none."""
     function = _plain(_function(target))
     code = getattr(function, "__code__", None)
-    if code is not None and not code.co_filename.startswith("<"):
+    if code is not None and not _is_generated(function):
         return code.co_filename, code.co_firstlineno
     try:
         _, number = inspect.findsource(target)
@@ -252,10 +252,18 @@ def _annotations(target: Any, function: Any) -> tuple[dict[str, Any], dict[str, 
     raw: dict[str, Any] = getattr(function, "__annotations__", {})
     if all(isinstance(annotation, type) for annotation in raw.values()):
         return raw, {}
-    try:
-        return get_type_hints(function, include_extras=True), {}
-    except Exception:  # noqa: BLE001 - an annotation is code of the user: anything may happen
-        return _one_by_one(target, function, raw)
+    if not _is_generated(function):
+        try:
+            return get_type_hints(function, include_extras=True), {}
+        except Exception:  # noqa: BLE001, S110 - code of the user: told below, one by one
+            pass
+    return _one_by_one(target, function, raw)
+
+
+def _is_generated(function: Any) -> bool:
+    """True for the ``__init__`` that attrs or dataclasses wrote: its code is in no file."""
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename.startswith("<")
 
 
 def _one_by_one(
@@ -280,8 +288,8 @@ def _one_by_one(
 def _namespaces(target: Any, function: Any, name: str) -> Iterator[dict[str, Any]]:
     """Where an annotation may mean something.
 
-    attrs and dataclasses write ``__init__`` in a namespace of their own, with the fields of
-    base classes from other modules: the module of the class that declares the field counts.
+    attrs and dataclasses write ``__init__`` for a class, with the fields of base classes from
+    other modules: the module of the class that declares a field counts.
     """
     if isinstance(target, type):
         for base in target.__mro__:

@@ -42,6 +42,10 @@ class Visibility:
         """Every binding ``node`` could mean by ``key``."""
         return self._table(node).get(key, [])
 
+    def provides(self, node: ModuleNode, key: Key) -> bool:
+        """True when ``node`` sees anything under ``key``; asks without making its table."""
+        return any(source.get(key) for source in self._sources(node))
+
     def keys(self, node: ModuleNode) -> list[Key]:
         """Every key ``node`` sees."""
         return [key for key, bindings in self._table(node).items() if bindings]
@@ -66,9 +70,9 @@ class Visibility:
         """What ``node`` shows to those who import it."""
         done = self._exports.get(node)
         if done is None:
-            done = self._exports[node] = {}  # put in first: an import cycle ends here
             if node is self.modules.root:
-                _merge(done, self._own[node])
+                return self._own[node]  # the application shows all it has
+            done = self._exports[node] = {}  # put in first: an import cycle ends here
             for key in node.exported_keys():
                 _merge(done, self.behind_export(node, key))
             for child in node.reexported():
@@ -96,12 +100,12 @@ class Visibility:
 
     def _sources(self, node: ModuleNode) -> list[Table]:
         shown = self.modules.nodes if node is self.modules.root else node.imports
-        tables = [self._own[node], *(self.exports(child) for child in shown)]
-        tables += [self.exports(other) for other in self.modules.nodes if other.is_global]
+        others = [other for other in self.modules.nodes if other.is_global and other not in shown]
+        tables = [self.exports(other) for other in [*shown, *others] if other is not node]
         importer = self._importers.get(node)
         if importer is not None:
             tables.append(self._table(importer))
-        return tables
+        return [self._own[node], *tables]
 
 
 def covers(export: Key, key: Key) -> bool:
@@ -115,8 +119,11 @@ def covers(export: Key, key: Key) -> bool:
 
 def _merge(into: Table, source: Table) -> None:
     for key, bindings in source.items():
-        known = into.setdefault(key, [])
-        known.extend(binding for binding in bindings if binding not in known)
+        known = into.get(key)
+        if known is None:
+            into[key] = bindings.copy()
+        else:
+            known.extend(binding for binding in bindings if binding not in known)
 
 
 def _without_defaults(bindings: list[Binding]) -> list[Binding]:
