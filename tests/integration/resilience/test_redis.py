@@ -9,6 +9,7 @@ import anyio
 import pytest
 from redis.asyncio import Redis
 
+from lexigram import clock as ambient
 from lexigram.app import Application
 from lexigram.contracts.core.errors import InfrastructureError
 from lexigram.contracts.core.health import HealthStatus
@@ -27,7 +28,7 @@ from lexigram.resilience import (
     ResiliencePolicies,
 )
 from lexigram.testing import wait_until
-from lexigram.testing.fakes import FakeEventBus
+from lexigram.testing.fakes import FakeClock, FakeEventBus
 
 pytestmark = pytest.mark.service("redis")
 
@@ -228,7 +229,7 @@ async def test_breakers_of_other_names_are_not_touched(state):
     assert await breaker(state, name="b").call(answer) == 1
 
 
-async def test_without_redis_a_breaker_goes_by_its_own_state():
+async def test_without_redis_a_breaker_goes_by_its_own_state(caplog):
     lost = RedisState(NOWHERE)
     one = breaker(lost, failure_threshold=2)
     assert await one.call(answer, 5) == 5
@@ -240,6 +241,23 @@ async def test_without_redis_a_breaker_goes_by_its_own_state():
     with pytest.raises(InfrastructureError):
         await one.reset()
     await lost.aclose()
+    assert caplog.text.count("this process guards its calls alone") == 1
+
+
+async def test_when_redis_is_back_the_state_is_shared_again(state, caplog):
+    clock = FakeClock()
+    one, other = breaker(state), breaker(state)
+    with ambient.use(clock):
+        working, state._client = state._client, RedisState(NOWHERE)._client
+        await one.call(answer)
+        await state._client.aclose()
+        state._client = working
+        state._scripts.clear()
+        clock.advance(2)
+        await one.force_open()
+        with pytest.raises(CircuitOpenError):
+            await other.call(answer)
+    assert "redis answers again" in caplog.text
 
 
 async def test_limiters_of_one_name_share_their_permits(state):

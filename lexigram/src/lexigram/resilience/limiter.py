@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
 
 
 class RateLimiter:
@@ -122,8 +119,7 @@ class RateLimiter:
             return await self._shared.take(
                 self._report.name, self.rate / self.per, self.burst, permits
             )
-        except InfrastructureError as error:
-            _log.debug("rate limiter %r goes by its own bucket: %s", self._report.name, error)
+        except InfrastructureError:  # logged by the connection, once
             return self._local.take(permits)
 
     def _check(self, permits: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
@@ -10,6 +11,8 @@ import anyio
 
 from lexigram import clock as ambient
 from lexigram.contracts.core.errors import ConfigurationError, InfrastructureError
+
+_log = logging.getLogger(__name__)
 
 # After a failure Redis is left alone so long; calls go on without it instead of waiting for it.
 PAUSE = 1.0
@@ -25,6 +28,7 @@ class RedisState:
         self._client = _connect(url, timeout)
         self._scripts: dict[str, Any] = {}
         self._silent_until = float("-inf")
+        self._lost = False
 
     @property
     def answers(self) -> bool:
@@ -57,14 +61,23 @@ class RedisState:
         from redis.exceptions import RedisError
 
         try:
-            return await question
+            answer = await question
         except (RedisError, OSError) as error:
             self._silent_until = ambient.monotonic() + PAUSE
+            if not self._lost:
+                self._lost = True
+                _log.warning(
+                    "redis does not answer, this process guards its calls alone: %r", error
+                )
             raise InfrastructureError(
                 f"redis does not answer: {error!r}",
                 hint="check that the server runs, and resilience.redis_url",
                 cause=error,
             ) from error
+        if self._lost:
+            self._lost = False
+            _log.warning("redis answers again; breakers and limiters are shared again")
+        return answer
 
 
 async def _to_its_end(question: Coroutine[Any, Any, Any]) -> Any:

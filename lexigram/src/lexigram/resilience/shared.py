@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -16,8 +15,6 @@ from lexigram.resilience.window import BUCKETS
 
 if TYPE_CHECKING:
     from lexigram.resilience.redis import RedisState
-
-_log = logging.getLogger(__name__)
 
 
 class SharedCircuit:
@@ -36,7 +33,6 @@ class SharedCircuit:
         self._generation = 0
         self._alone = False
         tag = f"{redis.prefix}:circuit:{{{config.name}}}"
-        self._name = config.name
         self._keys = [tag, f"{tag}:probes"]
         self._settings = _settings(config)
 
@@ -50,8 +46,8 @@ class SharedCircuit:
         token = uuid4().hex
         try:
             allowed, generation, wait = await self._run("enter", token)
-        except InfrastructureError as error:
-            self._lose(error)
+        except InfrastructureError:  # logged by the connection, once
+            self._alone = True
             return await self._local.enter()
         except BaseException:
             # Cancelled on the way: Redis may have given the permit already.
@@ -70,8 +66,8 @@ class SharedCircuit:
         with anyio.CancelScope(shield=True):
             try:
                 await self._run(outcome.value, permit.token, permit.generation)
-            except InfrastructureError as lost:
-                self._lose(lost)
+            except InfrastructureError:  # logged by the connection, once
+                self._alone = True
 
     async def reset(self) -> None:
         """Close for all processes; InfrastructureError when Redis does not answer."""
@@ -95,15 +91,8 @@ class SharedCircuit:
         if int(period) >= self._generation:  # answers may arrive in another order than given
             self._generation = int(period)
             self._state = CircuitState(_text(state))
-        if self._alone:
-            self._alone = False
-            _log.warning("breaker %r shares its state over redis again", self._name)
+        self._alone = False
         return bool(allowed), int(period), int(wait)
-
-    def _lose(self, error: InfrastructureError) -> None:
-        if not self._alone:
-            self._alone = True
-            _log.warning("breaker %r goes by its own state: %s", self._name, error.message)
 
 
 def _settings(config: CircuitBreakerConfig) -> list[int | float]:
