@@ -40,10 +40,12 @@ ROOMS = (
         ("sqlalchemy", "alembic", "asyncpg", "aiosqlite", "sqlite3"),
         ("sql/*", "*/store*.py", "*/migrations/*"),
     ),
+    # A broker, and the shared memory of several processes.
+    Room("redis", ("redis",), ("queue/backends/*", "resilience/redis.py")),
     Room(
         "broker clients",
         (
-            *("redis", "aio_pika", "aiormq", "confluent_kafka", "aiokafka", "aiobotocore"),
+            *("aio_pika", "aiormq", "confluent_kafka", "aiokafka", "aiobotocore"),
             *("azure.servicebus", "google.cloud.pubsub", "nats"),
         ),
         ("queue/backends/*",),
