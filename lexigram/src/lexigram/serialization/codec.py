@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -63,10 +62,10 @@ class Codec:
         declared = value.__class__ if kind is None else kind
         plan = self._plan(declared)
         if plan.shape.encode and (kind is None or not plan.is_record or value.__class__ is kind):
-            # What msgspec refuses, the converter writes or explains.
-            data = None
-            with suppress(Exception):
+            try:
                 data = self._format.write(value) if plan.shape.fits(value) else None
+            except Exception:  # noqa: BLE001 - what msgspec refuses, the converter explains
+                data = None
             if data is not None and self._is_exact(plan, data):
                 self.limits.check_size(len(data))
                 return data
@@ -83,9 +82,11 @@ class Codec:
         self.limits.check_size(len(data))
         plan = self._plan(kind)
         if plan.decoder is not None and (plan.shape.bounded or self._is_shallow(data)):
-            # What msgspec refuses, the converter reads or explains.
-            with suppress(Exception):
+            try:
                 fast: T = plan.decoder.decode(data)
+            except Exception:  # noqa: BLE001, S110 - what msgspec refuses, the converter explains
+                pass
+            else:
                 return fast
         slow: T = self._decode_by_converter(data, kind, plan)
         return slow

@@ -67,6 +67,8 @@ class Readers:
 
     def _late(self, kind: Any) -> Read:
         """The reader of ``kind``, made at first use: a type may contain itself."""
+        if t.is_scalar(kind):
+            return self.of(kind)
         made: list[Read] = []
 
         def read(value: Any, _: Any) -> Any:

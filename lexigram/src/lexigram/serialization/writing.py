@@ -62,6 +62,8 @@ class Writers:
 
     def _late(self, kind: Any) -> Write:
         """The writer of ``kind``, made at first use: a type may contain itself."""
+        if t.is_scalar(kind):
+            return self.of(kind)
         made: list[Write] = []
 
         def write(value: Any) -> Any:
@@ -74,10 +76,13 @@ class Writers:
     def _scalar(self, kind: Any) -> Write:
         exact = self._exact(kind)
 
+        def same(value: Any) -> Any:
+            return value if value.__class__ is kind else self._any(value)
+
         def write(value: Any) -> Any:
             return exact(value) if value.__class__ is kind else self._any(value)
 
-        return write
+        return same if exact is _same else write
 
     def _exact(self, kind: Any) -> Write:
         """For values of just this class; texts are made by msgspec, as on the fast path."""
