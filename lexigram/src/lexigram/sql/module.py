@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from lexigram.contracts.data.locks import ResourceLockProtocol
 from lexigram.contracts.data.sql.database import DatabaseProviderProtocol
 from lexigram.di import DynamicModule, Module, module
 from lexigram.sql.config import SqlConfig
 from lexigram.sql.database import Database
 from lexigram.sql.di.provider import SqlProvider
+from lexigram.sql.locks import SqlResourceLocks
 
-_EXPORTS = [SqlConfig, Database, DatabaseProviderProtocol]
+_EXPORTS = [
+    SqlConfig,
+    Database,
+    DatabaseProviderProtocol,
+    SqlResourceLocks,
+    ResourceLockProtocol,
+]
 
 
 @module(providers=[SqlProvider], exports=_EXPORTS, is_global=True)

@@ -8,14 +8,16 @@ import anyio
 
 from lexigram.contracts.core.di import BootContainerProtocol, ContainerRegistrarProtocol
 from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
+from lexigram.contracts.data.locks import ResourceLockProtocol
 from lexigram.contracts.data.sql.database import DatabaseError, DatabaseProviderProtocol
 from lexigram.di import Provider, ProviderPriority
 from lexigram.sql.config import SqlConfig
 from lexigram.sql.database import Database
+from lexigram.sql.locks import SqlResourceLocks
 
 
 class SqlProvider(Provider):
-    """Binds ``Database`` and ``DatabaseProviderProtocol``; section ``sql`` unless told."""
+    """Binds ``Database``, its protocol and its locks; an explicit config wins over ``sql``."""
 
     name = "sql"
     priority = ProviderPriority.INFRASTRUCTURE
@@ -36,11 +38,16 @@ class SqlProvider(Provider):
         container.singleton(SqlConfig, self.config)
         container.singleton(Database, database)
         container.singleton(DatabaseProviderProtocol, database)
+        self._locks = locks = SqlResourceLocks(database)
+        container.singleton(SqlResourceLocks, locks)
+        container.singleton(ResourceLockProtocol, locks)
 
     async def boot(self, container: BootContainerProtocol) -> None:
-        """Open the database."""
+        """Open the database; an embedded one gets its tables, PostgreSQL only when told."""
         assert self._database is not None
         await self._database.connect()
+        if self._database.dialect == "sqlite":
+            await self._locks.create_tables()
 
     async def shutdown(self) -> None:
         """Close the database."""

@@ -193,10 +193,11 @@ class PostgresSession:
 
     async def begin(self) -> None:
         """Take a connection and BEGIN."""
-        self._pool, self._driver = await self._backend.taken()
+        self._pool, driver = await self._backend.taken()
+        self._driver = driver
         self._backend.sessions.add(self)
         try:
-            await self._driver.execute(self._begin)
+            await driver.execute(self._begin)
         except FOREIGN as error:
             await self._quietly_rolled_back()
             raise translated(error, self._backend.address) from error
