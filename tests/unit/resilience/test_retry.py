@@ -104,6 +104,17 @@ async def test_an_abort_counts_in_later_attempts_too():
     assert call.calls == 2
 
 
+async def test_the_conditions_are_asked_once_for_each_failure():
+    asked, errors = [], [OSError(1), OSError(2)]
+
+    def note(error):
+        asked.append(error)
+        return True
+
+    await policy(retry_if=note).execute(Flaky(*errors))
+    assert asked == errors
+
+
 async def test_a_result_can_ask_for_another_attempt():
     answers = iter([None, None, "ready"])
 

@@ -62,7 +62,7 @@ class RetryPolicy:
                 raise
             known: list[Callable[[], Awaitable[T]]] = [partial(_failed, error)]
         else:
-            if not self._result_asks_again(result):
+            if not self._result_asks_again(result) or _cancel_requests() > cancels:
                 return result
             known = [partial(_returned, result)]
 
@@ -77,6 +77,8 @@ class RetryPolicy:
         from tenacity.asyncio import AsyncRetrying
 
         def again(state: RetryCallState) -> bool:
+            if state.attempt_number == 1:  # asked already, or we would not be here
+                return True
             return _cancel_requests() <= cancels and self._outcome_asks_again(state)
 
         return AsyncRetrying(
