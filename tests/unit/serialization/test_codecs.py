@@ -88,6 +88,28 @@ class Node:
     next: "Node | None" = None
 
 
+@attrs.frozen
+class Link:
+    value: int
+    next: "Link | None" = None
+
+
+@attrs.frozen
+class SpecialLink(Link):
+    extra: str = ""
+
+
+@attrs.frozen
+class Step:
+    at: datetime
+    then: "Step | None" = None
+
+
+@attrs.frozen
+class Lost:
+    where: "Nowhere"  # noqa: F821 - that is the point
+
+
 @attrs.define
 class Loop:
     inner: Any = None
@@ -253,6 +275,44 @@ def test_a_subclass_in_the_place_of_its_base_carries_its_name():
     assert codec.decode(written, list[Event]) == [event, Event(MOMENT)]
     with pytest.raises(UnknownTypeError):
         codec.decode(b'[{"$type":"Circle"}]', list[Event])
+
+
+@BOTH
+def test_a_registered_subclass_may_stand_in_a_union_with_its_base(fast):
+    codec = Codec(registry=TypeRegistry(), fast=fast)
+    codec.registry.register(Paid)
+    kind = Event | datetime | str
+    for value in (Paid(MOMENT, Decimal(1)), Event(MOMENT), MOMENT, "text"):
+        assert codec.decode(codec.encode(value, kind), kind) == value
+    with pytest.raises(UnknownTypeError):
+        codec.decode(b'{"$type":"Circle","$value":1}', kind)
+
+
+@BOTH
+def test_an_unregistered_subclass_deep_inside_is_not_cut_down_to_its_base(fast):
+    with pytest.raises(EncodeError, match=r"\$\.next: .*SpecialLink") as caught:
+        Codec(fast=fast).encode(Link(1, SpecialLink(2, None, "lost")))
+    assert caught.value.details["path"] == "$.next"
+
+
+@BOTH
+def test_a_moment_deep_inside_a_recursive_value_stays_the_same_instant(fast):
+    odd = MOMENT.astimezone(timezone(timedelta(seconds=1172)))
+    value = Step(MOMENT, Step(odd))
+    codec = Codec(fast=fast)
+    assert codec.decode(codec.encode(value), Step) == value
+
+
+def test_an_optional_field_of_anything_holds_anything():
+    value = Loop({"a": [1, None]})
+    assert loads(dumps({"x": None}, dict[str, Any | None]), dict[str, Any | None]) == {"x": None}
+    assert loads(dumps(value), Loop) == value
+
+
+def test_an_annotation_that_cannot_be_resolved_is_named():
+    with pytest.raises(UnsupportedTypeError, match="Nowhere") as caught:
+        loads(b"{}", Lost)
+    assert caught.value.details["name"] == "Nowhere"
 
 
 def test_an_abstract_base_needs_a_name_in_the_data():
@@ -429,7 +489,7 @@ def test_text_is_not_taken_for_bytes():
 
 @pytest.mark.parametrize(
     ("kind", "encode", "decode"),
-    [(Line, True, True), (Order, True, True), (Event, True, True), (Node, True, True),
+    [(Line, True, True), (Order, True, True), (Event, True, True), (Node, True, True), (Step, False, True),
      (list[Event], False, True), (Paid, True, False), (Checked, False, False),
      (Circle | Square, False, False), (Box[int], False, False), (Account, False, False)],
 )  # fmt: skip

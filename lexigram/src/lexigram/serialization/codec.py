@@ -193,11 +193,17 @@ class Codec:
             shape.encode = shape.decode = False
         return _Plan(
             shape=shape,
-            decoder=self._format.decoder(kind) if shape.decode else None,
+            decoder=self._decoder(kind) if shape.decode else None,
             readers=known.readers,
             writers=known.writers,
             is_record=is_record(kind),
         )
+
+    def _decoder(self, kind: Any) -> Any:
+        try:
+            return self._format.decoder(kind)
+        except (TypeError, NameError):
+            return None  # msgspec resolves annotations in its own way; the converter can do it
 
 
 @frozen(kw_only=True)

@@ -8,7 +8,8 @@ from lexigram.contracts.core.errors import LexigramError
 class SerializationError(LexigramError):
     """A value could not be turned into bytes, or bytes into a value.
 
-    ``details["path"]`` says where, as ``$.orders[2].total``; ``$`` is the whole value.
+    An error about a value or data says where in ``details["path"]``, as ``$.orders[2].total``;
+    ``$`` is the whole. An error about a type or a registration names those instead.
     """
 
     code = "LEX_ERR_SERIAL_001"

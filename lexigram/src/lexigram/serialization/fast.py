@@ -65,11 +65,14 @@ class _Look:
         self._native_moments = native_moments
         self._shape = Shape()
         self._open: list[Any] = []  # records being looked at: meeting one again is a recursion
+        self._seen: list[Any] = []  # records met where no path leads: once is enough
         self._root: Any = None
 
     def at(self, kind: Any) -> Shape:
         self._root = kind
         self._visit(kind, "")
+        if not self._shape.bounded and self._shape.moments:
+            self._shape.encode = False  # a recursive value has more of them than paths lead to
         return self._shape
 
     def _visit(self, kind: Any, path: str | None) -> None:
@@ -135,12 +138,14 @@ class _Look:
                 self._visit(arg, None)
 
     def _record(self, kind: Any, path: str | None) -> None:
+        cls = get_origin(kind) or kind
+        if (kind is not self._root or self._open) and cls not in self._shape.records:
+            self._shape.records.append(cls)
         if kind in self._open:
             self._shape.bounded = False
             return
-        cls = get_origin(kind) or kind
-        if kind is not self._root:
-            self._shape.records.append(cls)
+        if path is None and kind in self._seen:
+            return
         self._needs(kind is cls and _is_plain(cls) and not self._is_open(cls))
         self._shape.encode = self._shape.encode and _writes_fields_only(cls)
         self._open.append(kind)
@@ -148,6 +153,8 @@ class _Look:
             below = None if path is None else f"{path}.{item.name}".lstrip(".")
             self._visit(item.type, below)
         self._open.pop()
+        if path is None:
+            self._seen.append(kind)
 
     def _is_open(self, cls: type[Any]) -> bool:
         return any(known is not cls for known in self._registry.kinds_of(cls).values())

@@ -167,6 +167,8 @@ class Readers:
         return made
 
     def _union(self, kind: Any) -> Read:
+        if any(map(t.is_any, t.members(kind)[0])):
+            return self._any
         union = UnionPlan(kind, self._registry, self._dialect)
         readers = [self._late(member) for member in union.members]
         by_name = {name: self._late(target) for name, target in union.named.items()}
@@ -178,9 +180,10 @@ class Readers:
             if isinstance(value, dict) and TAG in value and by_name:
                 name = value[TAG]
                 reader = by_name.get(name) if name.__class__ is str else None
-                if reader is None:
+                if reader is not None:
+                    return reader(value[VALUE] if union.wrapped(name) else value, Any)
+                if "object" not in by_wire:  # else a subclass of the only record may be named
                     raise unknown_type(name, sorted(by_name))
-                return reader(value[VALUE] if union.wrapped(name) else value, Any)
             found = by_wire.get(wire_of(value))
             if found is None:
                 raise expected(kind, value)

@@ -12,7 +12,6 @@ from lexigram.serialization.types import (
     SEQUENCES,
     Dialect,
     by_value,
-    is_any,
     is_enum,
     is_literal,
     is_record,
@@ -33,8 +32,6 @@ class UnionPlan:
     def __init__(self, kind: Any, registry: TypeRegistry, dialect: Dialect) -> None:
         self.members, self.optional = members(kind)
         records = [member for member in self.members if is_record(member)]
-        if any(map(is_any, self.members)):
-            raise unsupported(kind, ": a union with Any is Any")
         self._check_values(kind)
         wires = [wires_of(member, dialect) for member in self.members]
         shared = {wire for wire in set().union(*wires) if sum(wire in w for w in wires) > 1}

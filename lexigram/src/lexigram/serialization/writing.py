@@ -219,6 +219,8 @@ class Writers:
         return write
 
     def _union(self, kind: Any) -> Write:
+        if any(map(t.is_any, t.members(kind)[0])):
+            return self._any
         union = UnionPlan(kind, self._registry, self._dialect)
         writers = [self._late(member) for member in union.members]
 
