@@ -1,5 +1,6 @@
 """Several processes on one database, and the sudden death of some of them."""
 
+import os
 import signal
 
 import anyio
@@ -9,11 +10,10 @@ from lexigram.sql import Database
 from lexigram.sql.locks import SqlResourceLocks
 from lexigram.testing import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.anyio, pytest.mark.chaos, pytest.mark.timeout(900)]
 
-SHORT = pytest.param("short", id="short")
-FULL = pytest.param("full", id="full", marks=pytest.mark.chaos)
-LENGTHS = [SHORT, FULL]
+# `make chaos` runs the full counts, every other run short ones.
+FULL = int(os.environ.get("LEX_CHAOS_ROUNDS", "5")) >= 50
 
 
 @pytest.fixture(
@@ -35,9 +35,8 @@ async def rows(db, sql):
     return (await db.execute_query(sql)).rows
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-async def test_many_processes_write_one_database_without_a_loss(url, start, length):
-    workers, turns = (4, 25) if length == "short" else (8, 200)
+async def test_many_processes_write_one_database_without_a_loss(url, start):
+    workers, turns = (4, 25) if not FULL else (8, 200)
     # On SQLite the file does not exist yet: all of them make it.
     await finished([start("transfer", url, number, turns) for number in range(workers)])
     async with Database(url) as db:
@@ -47,11 +46,8 @@ async def test_many_processes_write_one_database_without_a_loss(url, start, leng
         assert accounts == [{"id": 1, "n": -moved}, {"id": 2, "n": moved}]
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-async def test_a_killed_writer_leaves_what_it_reported_and_nothing_by_halves(
-    url, start, seed, length
-):
-    kills = 5 if length == "short" else 50
+async def test_a_killed_writer_leaves_what_it_reported_and_nothing_by_halves(url, start, seed):
+    kills = 5 if not FULL else 50
     reported = set()
     for number in range(kills):
         process = start("transfer", url, number, 100_000)
@@ -71,9 +67,8 @@ async def test_a_killed_writer_leaves_what_it_reported_and_nothing_by_halves(
             assert await rows(db, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-async def test_a_lock_survives_the_death_and_the_pauses_of_its_holders(url, start, seed, length):
-    workers, grants, faults = (4, 15, 4) if length == "short" else (8, 250, 60)
+async def test_a_lock_survives_the_death_and_the_pauses_of_its_holders(url, start, seed):
+    workers, grants, faults = (4, 15, 4) if not FULL else (8, 250, 60)
     async with Database(url) as db:
         await SqlResourceLocks(db).create_tables()
         await db.execute("CREATE TABLE grants (fence BIGINT PRIMARY KEY, worker INTEGER)")
