@@ -373,6 +373,22 @@ def test_builtin_classes_without_parameters_can_be_bound(make):
     assert type(container.get(object)) is object
 
 
+def test_a_type_alias_means_what_it_stands_for(make):
+    from typing_extensions import TypeAliasType
+
+    greeters = TypeAliasType("greeters", list[Greeter])
+    backup = TypeAliasType("backup", Annotated[Greeter, Named("backup")])
+
+    class Asks:
+        def __init__(self, greeters, backup) -> None:
+            self.got = (greeters, backup)
+
+    Asks.__init__.__annotations__ = {"greeters": greeters, "backup": backup}
+    found, named = make(lambda c: (basics(c), c.singleton(Asks))).get(Asks).got
+    assert [type(item) for item in found] == [English, French]
+    assert isinstance(named, French)
+
+
 # Factory, AsyncFactory, Lazy
 
 

@@ -1,7 +1,8 @@
 """Every way to record a binding, and what it gives."""
 
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from typing import Annotated, Protocol
 
 import pytest
@@ -133,6 +134,53 @@ async def test_a_name_keeps_bindings_of_one_type_apart(make, lifetime):
 
 def test_a_function_given_as_implementation_is_a_factory(make):
     assert make(lambda c: c.singleton(Clock, make_clock)).get(Clock).zone == "made"
+
+
+def test_a_partial_given_as_implementation_is_a_factory(make):
+    container = make(lambda c: c.transient(Clock, partial(make_zone, "Oslo")))
+    assert container.get(Clock).zone == "Oslo"
+
+
+async def test_a_context_manager_function_is_the_generator_it_was_made_from(make):
+    ended = []
+
+    @contextmanager
+    def opened():
+        yield Clock("opened")
+        ended.append("opened")
+
+    @asynccontextmanager
+    async def opened_async(clock: Clock):
+        yield Desk(clock)
+        ended.append("async")
+
+    def register(c):
+        c.singleton(Clock, factory=opened)
+        c.scoped(Desk, factory=opened_async)
+
+    async with make(register) as container, container.scope() as scope:
+        assert (await scope.resolve(Desk)).greeter is container.get(Clock)
+    assert ended == ["async", "opened"]
+
+
+async def test_a_wrapped_factory_is_of_the_kind_it_wraps(make):
+    def traced(function):
+        @wraps(function)
+        def wrapper(*args, **kwargs):
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    factories = {"awaited": make_clock_async, "yielded": yield_clock, "made": make_clock}
+    for zone, factory in factories.items():
+        container = make(lambda c, factory=factory: c.singleton(Clock, factory=traced(factory)))
+        assert (await container.resolve(Clock)).zone == zone
+
+    async def work(clock: Clock) -> Clock:
+        return clock
+
+    entry = container.entry(traced(work))
+    assert await entry() is container.get(Clock)
 
 
 def test_an_instance_is_shared_as_it_is(make):

@@ -259,6 +259,32 @@ async def test_two_that_fail_at_once_are_both_told(make):
     assert sorted(str(error) for error in inner.exceptions) == ["a", "b"]
 
 
+async def test_failures_below_and_above_are_told_once_each(make):
+    gate = anyio.Event()
+
+    def fails(name):
+        async def make_it():
+            await gate.wait()
+            raise OSError(name)
+
+        return make_it
+
+    async def worker(pool: Pool, queue: Queue) -> Worker: ...
+
+    def register(c):
+        c.singleton(Worker, factory=worker)
+        c.singleton(Pool, factory=fails("pool"))
+        c.singleton(Queue, factory=fails("queue"))
+
+    container = make(register)
+    task = asyncio.create_task(container.start())
+    await anyio.wait_all_tasks_blocked()
+    gate.set()
+    with pytest.raises(ExceptionGroup, match="several services failed to start") as caught:
+        await task
+    assert sorted(str(error) for error in caught.value.exceptions) == ["pool", "queue"]
+
+
 async def test_a_failing_resource_under_two_others_is_built_once_and_told_once(make):
     calls = []
 

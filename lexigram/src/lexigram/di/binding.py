@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
@@ -190,14 +191,14 @@ def describe_target(
             f"{show(key)} is given both an implementation and a factory",
             hint="pass one of the two",
         )
-    target = factory if factory is not None else implementation
+    target = implementation if factory is None else _generator_behind(factory)
     if target is None:
         target = asked
     origin = origin_of(target)
     if isinstance(origin, type):  # Repo[User] builds its class
         variables = getattr(origin, "__parameters__", ())
         return Target(Kind.CALL, origin, dict(zip(variables, get_args(target), strict=False)))
-    if factory is not None or isinstance(target, type) or inspect.isroutine(target):
+    if factory is not None or isinstance(target, type | partial) or inspect.isroutine(target):
         return Target(kind_of(target), target, type_arguments(asked, target))
     if implementation is None:
         raise RegistrationError(
@@ -228,11 +229,15 @@ def kind_of(target: Callable[..., Any]) -> Kind:
         return Kind.CALL
     if not inspect.isroutine(target) and not isinstance(target, partial):
         target = target.__call__  # type: ignore[operator]
-    if inspect.isasyncgenfunction(target):
-        return Kind.ASYNC_GENERATOR
-    if inspect.isgeneratorfunction(target):
-        return Kind.GENERATOR
-    return Kind.COROUTINE if inspect.iscoroutinefunction(target) else Kind.CALL
+    # A plain wrapper made with functools.wraps returns what the function inside returns.
+    for layer in (target, inspect.unwrap(target)):
+        if inspect.isasyncgenfunction(layer):
+            return Kind.ASYNC_GENERATOR
+        if inspect.isgeneratorfunction(layer):
+            return Kind.GENERATOR
+        if inspect.iscoroutinefunction(layer):
+            return Kind.COROUTINE
+    return Kind.CALL
 
 
 def eager(provider: Any) -> Iterator[Binding]:
@@ -244,3 +249,18 @@ def eager(provider: Any) -> Iterator[Binding]:
         elif hasattr(edge, "members"):
             for member in edge.members:
                 yield member.binding
+
+
+# What contextlib makes of a generator function.
+_MANAGERS = {
+    contextmanager(lambda: iter(())).__code__,
+    asynccontextmanager(lambda: iter(())).__code__,  # type: ignore[arg-type,return-value]
+}
+
+
+def _generator_behind(factory: Callable[..., Any]) -> Callable[..., Any]:
+    """A context manager function is the generator it was made from: we enter and leave it."""
+    if inspect.isfunction(factory) and factory.__code__ in _MANAGERS:
+        behind: Callable[..., Any] = inspect.unwrap(factory)
+        return behind
+    return factory

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -91,10 +91,11 @@ class Builder:
                     for binding in waiting:
                         tasks.start_soon(self.start, binding, name=f"start {binding.name}")
             except BaseExceptionGroup as group:
-                failures = {id(failure): failure for failure in group.exceptions}
-                if len(failures) == 1:  # one build failed, and those that waited for it
-                    raise group.exceptions[0] from None
-                raise
+                # One build may fail for many that wait for it: it is told once.
+                failures = list({id(item): item for item in _leaves(group)}.values())
+                if len(failures) == 1:
+                    raise failures[0] from None
+                raise BaseExceptionGroup("several services failed to start", failures) from None
 
     def unmade(self, binding: Binding) -> list[Binding]:
         """Singletons still to be made before ``binding`` and itself, dependencies first."""
@@ -392,6 +393,14 @@ def _needs_itself(binding: Binding) -> CircularDependencyError:
         f"building {binding.name} asks the container for something that needs {binding.name}",
         hint="take it by Lazy[...], or ask for it after the build",
     )
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for item in group.exceptions:
+        if isinstance(item, BaseExceptionGroup):
+            yield from _leaves(item)
+        else:
+            yield item
 
 
 def _position(binding: Binding) -> int:

@@ -115,17 +115,17 @@ class ObjectGraph:
         if binding in self.visibility.anywhere(binding.key):
             self.visibility.remove(binding)
 
-    def dependents(self, target: Binding) -> set[Binding]:
-        """Everything built on ``target``, however far, itself left out."""
+    def dependents(self, target: Binding) -> list[Binding]:
+        """Everything built on ``target``, however far, itself left out; the nearest first."""
         consumers = self._consumers()
-        found: set[Binding] = set()
-        pending = [target]
+        found: dict[Binding, None] = {}
+        pending = deque([target])
         while pending:
-            for consumer in consumers.get(pending.pop(), ()):
+            for consumer in consumers.get(pending.popleft(), ()):
                 if consumer not in found:
-                    found.add(consumer)
+                    found[consumer] = None
                     pending.append(consumer)
-        return found
+        return list(found)
 
     def why_not(self, key: Key, node: ModuleNode, found: Sequence[Binding]) -> Problem:
         """Why ``node`` cannot have ``key``."""

@@ -325,6 +325,8 @@ def _parameter(
 def _wish(annotation: Any) -> tuple[Key, Wish, bool]:
     if isinstance(annotation, type) and annotation not in _RESOLVERS and annotation not in _SCOPES:
         return annotation, Wish.ONE, False
+    while hasattr(annotation, "__value__"):  # type Mailers = list[Mailer]
+        annotation = annotation.__value__
     annotation, optional = _without_none(annotation)
     if origin_of(annotation) is Annotated:
         service, *marks = get_args(annotation)
