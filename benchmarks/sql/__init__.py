@@ -1,0 +1,1 @@
+"""One-row writes and single statements against plain drivers."""
