@@ -92,6 +92,14 @@ async def test_a_plain_function_or_a_late_use_of_the_connection_is_refused(db):
         await kept[0].execute("SELECT 1")
 
 
+async def test_a_statement_that_begins_a_transaction_is_refused(make):
+    async with Database(make(pool_size=1)) as db:
+        with pytest.raises(TransactionScopeError, match="began a transaction"):
+            await db.execute("BEGIN")
+        await db.execute_insert("t", {"id": 1})
+        assert await count(db) == 1
+
+
 async def test_core_statements_run_with_their_types_and_in_lists(db):
     t = table("t", column("id", BigInteger), column("name", String))
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
@@ -16,20 +16,19 @@ from lexigram.sql.errors import (
     CommitUncertainError,
     DatabaseUnavailableError,
     DriverMissingError,
+    TransactionScopeError,
     TransactionTimeoutError,
 )
 from lexigram.sql.subscriptions import Subscription
 from lexigram.sql.url import parsed, shown
 
-if TYPE_CHECKING:
-    import asyncpg  # type: ignore[import-untyped]
-
 try:
-    from asyncpg import InterfaceError, create_pool
+    from asyncpg import connect  # type: ignore[import-untyped]
 
     from lexigram.sql.postgres.connection import Driver, PostgresConnection, fetched
     from lexigram.sql.postgres.errors import FOREIGN, is_connection_loss, translated
     from lexigram.sql.postgres.listener import Listener
+    from lexigram.sql.postgres.pool import Pool
 except ModuleNotFoundError as missing:
     if missing.name != "asyncpg":
         raise
@@ -38,7 +37,6 @@ except ModuleNotFoundError as missing:
         hint='pip install "lexigram[postgres]"',
     ) from missing
 
-_CLOSING = 5.0  # seconds for statements that still run when the database is closed
 _GRACE = 2.0  # seconds between the server's own limit for a statement and ours
 
 
@@ -51,41 +49,39 @@ class PostgresBackend:
         self.address = shown(url)
         self.resource = f"postgresql {id(self)}"  # two pools never wait for each other's writer
         self._dsn = url.set(drivername="postgresql").render_as_string(hide_password=False)
-        self._pool: asyncpg.Pool | None = None
-        self.sessions: set[PostgresSession] = set()
+        self._pool: Pool | None = None
         self._listener = Listener(self._dsn, config.connect_timeout)
 
     async def connect(self) -> None:
         """Make the pool and its first connection."""
         if self._pool is not None:
             return
-        pool = self._made_pool()
+        pool = Pool(self._connected, self._config.pool_size)
         try:
-            await pool
+            pool.release(await pool.acquire(self._config.connect_timeout))
         except FOREIGN as error:
-            pool.terminate()
             raise self._unreachable(error) from error
-        except ValueError as error:
-            raise translated(error, self.address) from error
         self._pool = pool
 
     async def close(self) -> None:
         """Close the listener and all connections, those in use too."""
         await self._listener.close()
         pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        for session in list(self.sessions):
-            session.cut()  # the pool waits for them, and they may wait for ever
-        with anyio.move_on_after(_CLOSING):
+        if pool is not None:
             await pool.close()
-            return
-        pool.terminate()
 
     async def execute(self, sql: str, params: Sequence[Any]) -> QueryResult:
         """One statement: no BEGIN, no COMMIT, straight to the driver."""
-        async with self._connection() as driver:
-            return await fetched(driver, sql, params, self.address)
+        pool, driver = await self.taken()
+        try:
+            result = await fetched(driver, sql, params, self.address)
+            if driver.is_in_transaction():
+                raise TransactionScopeError(
+                    "a statement began a transaction", hint="use `async with db.transaction()`"
+                )
+            return result
+        finally:
+            pool.release(driver)
 
     query = execute
 
@@ -124,24 +120,16 @@ class PostgresBackend:
         """Wake listeners of all processes."""
         await self.execute("SELECT pg_notify(?, ?)", (channel, payload))
 
-    async def taken(self) -> tuple[asyncpg.Pool, Driver]:
+    async def taken(self) -> tuple[Pool, Driver]:
         """A live connection of the pool; the pool itself replaces those a restart left dead."""
         pool = self._opened
         try:
-            return pool, await pool.acquire(timeout=self._config.connect_timeout)
+            return pool, await pool.acquire(self._config.connect_timeout)
         except FOREIGN as error:
             raise self._unreachable(error) from error
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Driver]:
-        pool, driver = await self.taken()
-        try:
-            yield driver
-        finally:
-            await pool.release(driver)
-
     @property
-    def _opened(self) -> asyncpg.Pool:
+    def _opened(self) -> Pool:
         if self._pool is None:
             raise DatabaseError(
                 "the database is not open", hint="use it between connect() and close()"
@@ -159,20 +147,20 @@ class PostgresBackend:
             )
         return translated(error, self.address)
 
-    def _made_pool(self) -> asyncpg.Pool:
+    async def _connected(self) -> Driver:
         config = self._config
-        return create_pool(
+        options: dict[str, Any] = {
+            "timeout": config.connect_timeout,
+            "command_timeout": config.statement_timeout + _GRACE,
+        }
+        return await connect(
             self._dsn,
-            min_size=1,
-            max_size=config.pool_size,
-            timeout=config.connect_timeout,
-            command_timeout=config.statement_timeout + _GRACE,
-            reset=_nothing,
             server_settings={
                 "statement_timeout": str(max(1, int(config.statement_timeout * 1000))),
                 "default_transaction_isolation": config.isolation.value,
                 "application_name": "lexigram",
             },
+            **options,
         )
 
 
@@ -183,7 +171,7 @@ class PostgresSession:
         self._backend = backend
         self._config = config
         self._begin = begin
-        self._pool: asyncpg.Pool | None = None
+        self._pool: Pool | None = None
         self._driver: Driver | None = None
         # Time of the event loop at which the transaction must be over, and who sees to it.
         self._deadline = 0.0
@@ -195,7 +183,6 @@ class PostgresSession:
         """Take a connection and BEGIN."""
         self._pool, driver = await self._backend.taken()
         self._driver = driver
-        self._backend.sessions.add(self)
         try:
             await driver.execute(self._begin)
         except FOREIGN as error:
@@ -298,16 +285,14 @@ class PostgresSession:
     def cut(self) -> None:
         """The server rolls back and lets go of all locks."""
         if self._driver is not None:
-            with suppress(InterfaceError):  # cut before: the pool has taken it back
-                self._driver.terminate()
+            self._driver.terminate()
 
     async def _give_back(self) -> None:
         if self._limit is not None:
             self._limit.cancel()
-        self._backend.sessions.discard(self)
         driver, self._driver = self._driver, None
         if driver is not None and self._pool is not None:
-            await self._pool.release(driver)
+            self._pool.release(driver)
 
 
 async def _awaitable(work: Any) -> Any:
@@ -317,7 +302,3 @@ async def _awaitable(work: Any) -> Any:
         "on PostgreSQL the function given to run() is async",
         hint="write `async def fn(connection)`, or use run_steps() for both databases",
     )
-
-
-async def _nothing(_: Driver) -> None:
-    """The pool's own reset is a round trip; transactions here always end with COMMIT or ROLLBACK."""

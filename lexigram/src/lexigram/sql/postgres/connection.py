@@ -68,7 +68,6 @@ async def fetched(driver: Driver, sql: str, params: Sequence[Any], address: str)
 async def prepared(driver: Driver, sql: str, params: Sequence[Any], address: str) -> QueryResult:
     """The same with ``$1`` placeholders; asyncpg keeps the prepared statement."""
     try:
-        driver.is_closed()  # raises when the pool has taken the connection back
         # What Connection.fetch does inside, but with the command tag: it says how many rows.
         rows, tag, _ = await driver._execute(  # noqa: SLF001
             sql, params, 0, None, return_status=True
