@@ -127,7 +127,12 @@ async def _postgres(plan: Plan) -> Section:
     )
     db = Database(SqlConfig(url=f"{POSTGRES}?search_path={schema}", pool_size=1))
     await db.connect()
-    names = {"raw": raw, "db": db, "INSERT": INSERT}
+    limited = await asyncpg.connect(
+        POSTGRES,
+        command_timeout=32,
+        server_settings={"statement_timeout": "30000", "search_path": schema},
+    )
+    names = {"raw": raw, "limited": limited, "db": db, "INSERT": INSERT}
     works = []
     for title, ours, theirs in [
         (
@@ -143,6 +148,11 @@ async def _postgres(plan: Plan) -> Section:
     ]:
         cases = [
             snippet("asyncpg", f"result = await {theirs}", names),
+            snippet(
+                "asyncpg, same time limits",
+                f"result = await {theirs.replace('raw', 'limited')}",
+                names,
+            ),
             snippet("lexigram", f"result = await {ours}", names),
         ]
         works.append(Work(title, "µs", "asyncpg", cases, {"lexigram": Target(1.3, "asyncpg")}))
@@ -150,4 +160,5 @@ async def _postgres(plan: Plan) -> Section:
     await db.close()
     await raw.execute(f"DROP SCHEMA {schema} CASCADE")
     await raw.close()
+    await limited.close()
     return Section("PostgreSQL single statements", note, works)

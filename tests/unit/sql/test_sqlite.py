@@ -1,9 +1,10 @@
 import asyncio
-import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -441,11 +442,20 @@ async def test_a_missing_folder_is_explained(tmp_path):
         await Database(f"sqlite:///{tmp_path}/no/such/a.db").connect()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes where it likes")
-async def test_a_read_only_folder_is_explained(tmp_path):
-    tmp_path.chmod(0o555)
-    with pytest.raises(DatabaseAccessError, match="folder must exist and be writable"):
-        await Database(f"sqlite:///{tmp_path}/a.db").connect()
+def test_a_read_only_folder_is_explained():
+    code = (
+        "import asyncio, os, sys, sqlite3\n"
+        "from lexigram.sql import Database, DatabaseAccessError\n"
+        "db = Database(f'sqlite:///{sys.argv[1]}/a.db')\n"
+        "if os.geteuid() == 0: os.setuid(65534)\n"  # root writes where it likes
+        "try: asyncio.run(db.connect())\n"
+        "except DatabaseAccessError as error: print(error.hint)"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o555)
+        command = [sys.executable, "-c", code, folder]
+        answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "the folder must exist and be writable" in answer.stdout
 
 
 async def test_a_file_that_is_no_database_is_explained(tmp_path):
