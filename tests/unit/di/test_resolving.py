@@ -492,6 +492,8 @@ def test_the_providers_a_module_sees_are_listed(a_module, compose):
     assert Clock in container.of(hidden).providers
     assert Clock not in container.providers
     assert container.providers[Slow] is container.provider(Slow)
+    assert Annotated[Slow, Named("x")] not in container.providers
+    assert Annotated[Slow, "documented"] in container.providers
 
 
 async def test_without_its_provider_in_the_model_a_service_cannot_be_resolved(make):

@@ -3,6 +3,8 @@
 from typing import Annotated, Protocol
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lexigram.di import (
     Container,
@@ -464,3 +466,73 @@ def test_provider_classes_and_instances_are_both_fine():
     graph = ModuleGraph([module(providers=[One, two])(type("Front", (Module,), {}))])
     assert [item.name for item in graph.nodes[0].providers] == ["one", "two"]
     assert Container("x", graph).modules is graph
+
+
+# Any graph of modules
+
+
+KEYS = "abcd"
+
+
+@st.composite
+def module_graphs(draw):
+    """Modules as (registered, imports, exports, re-exported, is_global); imports point back."""
+    found = []
+    for number in range(draw(st.integers(1, 6))):
+        earlier = list(range(number))
+        registered = draw(st.lists(st.sampled_from(KEYS), max_size=3))
+        imports = draw(st.sets(st.sampled_from(earlier))) if earlier else set()
+        passed_on = draw(st.sets(st.sampled_from(sorted(imports)))) if imports else set()
+        exports = draw(st.sets(st.sampled_from(registered))) if registered else set()
+        found.append((registered, imports, exports, passed_on, draw(st.booleans())))
+    return found
+
+
+def exported(graph, number):
+    """Decision D1.2, word by word: what one module shows."""
+    registered, _, exports, passed_on, _ = graph[number]
+    own = {(number, index) for index, key in enumerate(registered) if key in exports}
+    return own.union(*(exported(graph, other) for other in passed_on))
+
+
+def visible(graph, number):
+    """Decision D1.2: all it registers + exports of direct imports + globals."""
+    registered, imports, _, _, _ = graph[number]
+    shown = imports | {other for other, item in enumerate(graph) if item[4]}
+    own = {(number, index) for index, _ in enumerate(registered)}
+    return own.union(*(exported(graph, other) for other in shown))
+
+
+@given(module_graphs())
+def test_a_module_sees_its_own_the_exports_of_its_imports_and_the_globals(graph):
+    modules, container = [], None
+    for number, (_, imports, exports, passed_on, is_global) in enumerate(graph):
+        modules.append(
+            module(
+                imports=[modules[other] for other in sorted(imports)],
+                exports=[*sorted(exports), *(modules[other] for other in sorted(passed_on))],
+                is_global=is_global,
+            )(type(f"Module{number}", (Module,), {}))
+        )
+    nodes = ModuleGraph(modules)
+    container = Container("any", nodes)
+    for number, (registered, *_) in enumerate(graph):
+        registrar = container.registrar(nodes.node(modules[number]))
+        for index, key in enumerate(registered):
+            registrar.bind(key, (number, index))
+    container.freeze()
+    for number, cls in enumerate(modules):
+        view = container.of(cls)
+        seen = {
+            binding.value
+            for key in KEYS
+            for binding in container.checked_graph().find(view.node, key)
+        }
+        assert seen == visible(graph, number)
+    everything = set().union(*(exported(graph, number) for number in range(len(graph))))
+    root = {
+        binding.value
+        for key in KEYS
+        for binding in container.checked_graph().find(container.node, key)
+    }
+    assert root == everything

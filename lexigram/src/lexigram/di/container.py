@@ -129,6 +129,7 @@ class Container(Resolver, Registrar):
                 raise self._invalid(self._graph, time.perf_counter() - started)
         except BaseException:
             self._graph, self.bindings = None, registered
+            self._replaced.clear()
             raise
         self.owns_tasks = any(
             item.kind is Kind.ASYNC_GENERATOR and not item.is_singleton for item in self.bindings

@@ -414,7 +414,8 @@ class Providers:
         self._resolver.container.remove(self._resolver.find(service))
 
     def __contains__(self, service: Any) -> bool:
-        return bool(self._resolver.container.checked_graph().find(self._resolver.node, service))
+        graph = self._resolver.container.checked_graph()
+        return bool(graph.find(self._resolver.node, key_of(service)))
 
     def __iter__(self) -> Iterator[Key]:
         visibility = self._resolver.container.checked_graph().visibility
