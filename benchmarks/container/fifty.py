@@ -30,11 +30,18 @@ class One(Provider):
         await container.resolve(self.service)
 
 
+class Registering(One):
+    """Registers a service, and has nothing to do in its boot."""
+
+    async def boot(self, container) -> None:
+        pass
+
+
 SERVICES = [service(at) for at in range(50)]
 
 
-def providers() -> list[One]:
-    return [One(at) for at in range(50)]
+def providers(kind: type[One] = One) -> list[One]:
+    return [kind(at) for at in range(50)]
 
 
 async def by_hand(loops: int) -> int:
@@ -58,6 +65,15 @@ async def constructed(loops: int) -> int:
 
 async def started(loops: int) -> int:
     app = Application("benchmark", providers=providers())
+    start = clock()
+    await app.start()
+    spent = clock() - start
+    await app.stop()
+    return spent
+
+
+async def registered(loops: int) -> int:
+    app = Application("benchmark", providers=providers(Registering))
     start = clock()
     await app.start()
     spent = clock() - start

@@ -129,12 +129,19 @@ async def _application(plan: Plan) -> Section:
         Case("hand-written", fifty.by_hand, loops=1),
         Case("constructed", fifty.constructed, loops=1),
         Case("started", fifty.started, loops=1),
+        Case("started, nothing resolved", fifty.registered, loops=1),
         Case("stopped", fifty.stopped, loops=1),
     ]
     for case in cases:
         await case.run(1)  # what is imported on first use is imported now
     gc.collect()
-    work = Work("50 providers", "ms", "hand-written", cases, {"started": Target(5)})
+    work = Work(
+        "50 providers",
+        "ms",
+        "hand-written",
+        cases,
+        {"started": Target(5), "started, nothing resolved": Target(5)},
+    )
     await measure([work], plan, plan.few(41))
     return Section(title, note, [work])
 

@@ -515,7 +515,8 @@ class Application:
 
     async def _announce(self, name: str, **facts: Any) -> None:
         """Emit a lifecycle event and hook, built only when somebody listens."""
-        if self._events is None and self._hooks is None:
+        unheard = self._events is None or self._events.is_idle
+        if unheard and (self._hooks is None or self._hooks.is_idle):
             return
         from lexigram.events import lifecycle
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import frozen
 
@@ -41,7 +41,8 @@ def boot_levels(
     seats: Sequence[Seat], modules: ModuleGraph, bindings: Iterable[Binding]
 ) -> list[list[Seat]]:
     """Groups that boot side by side, one group after the other."""
-    before = {seat: _declared(seat, seats) for seat in seats}
+    by_name = {seat.provider.name: seat for seat in seats}
+    before = {seat: _declared(seat, by_name) for seat in seats}
     _add_imports(before, modules)
     _add_globals(before, modules)
     _add_started(before, bindings)
@@ -60,8 +61,7 @@ def boot_levels(
     return levels
 
 
-def _declared(seat: Seat, seats: Sequence[Seat]) -> set[Seat]:
-    by_name = {other.provider.name: other for other in seats}
+def _declared(seat: Seat, by_name: Mapping[str, Seat]) -> set[Seat]:
     found = set()
     for name in seat.provider.dependencies:
         if name not in by_name:

@@ -131,6 +131,11 @@ class HookRegistry:
         """Remove one registration of the handler; False when there is none."""
         return _remove(self._actions, payload_type, handler)
 
+    @property
+    def is_idle(self) -> bool:
+        """True while no action is registered at all: then no payload needs even its class."""
+        return not self._actions
+
     def wants(self, payload_type: type) -> bool:
         """True when somebody listens; build the payload only then."""
         return payload_type in self._actions
