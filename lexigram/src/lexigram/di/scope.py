@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, overload
 
 from lexigram.di.errors import ResourceError, ScopedResolutionError
 from lexigram.di.resources import Exit, Owned, close, close_sync, enter, enter_sync, yielded_twice
-from lexigram.di.running import current_task
+from lexigram.di.running import current_task, enter_with_task
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -194,13 +194,6 @@ def not_entered() -> ScopedResolutionError:
     return ScopedResolutionError(
         "the scope was not entered", hint="use it in `async with container.scope() as scope:`"
     )
-
-
-async def enter_with_task(scope: Scope) -> Scope:
-    """``__aenter__`` where async generators are built: they are left in the task that entered."""
-    scope.cache = {}
-    scope.task = current_task()
-    return scope
 
 
 def scope_class(resolver: Resolver, *, owns_tasks: bool) -> type[Scope]:
