@@ -171,8 +171,10 @@ def test_levels_without_a_name_map_by_number(stderr, number, name):
     assert [(line["level"], line["level_no"]) for line in lines(stderr)] == [(name, number)]
 
 
-def test_levels_of_an_application_keep_their_name(stderr):
-    logging.addLevelName(27, "NOTICE")
+def test_levels_of_an_application_keep_their_name(monkeypatch: pytest.MonkeyPatch, stderr):
+    # A level cannot be taken back by the logging API; left behind it changes other tests' texts.
+    monkeypatch.setattr(logging, "_levelToName", {**logging._levelToName, 27: "NOTICE"})
+    monkeypatch.setattr(logging, "_nameToLevel", {**logging._nameToLevel, "NOTICE": 27})
     configure_logging(LoggingConfig(json_format=True))
     logging.getLogger("x").log(27, "named")
     assert lines(stderr)[0]["level"] == "NOTICE"
