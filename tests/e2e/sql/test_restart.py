@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from lexigram.config import flag
 from lexigram.sql import CommitUncertainError, Database, DatabaseUnavailableError, SqlConfig
 from lexigram.testing import wait_until
 
@@ -56,7 +57,10 @@ class Server:
 @pytest.fixture
 def server():
     if not BINARIES:
-        pytest.skip("PostgreSQL is not installed here, so the test cannot start its own server")
+        missing = "PostgreSQL is not installed here, so the test cannot start its own server"
+        if flag("LEX_REQUIRE_SERVICES"):
+            pytest.fail(missing)
+        pytest.skip(missing)
     folder = Path(tempfile.mkdtemp(prefix="lexpg"))
     made = Server(folder)
     made.start()

@@ -106,7 +106,7 @@ class AppConfig(BaseConfig):
 class LexigramConfig(BaseConfig):
     """Settings every application has; other sections stay raw until a part asks for them."""
 
-    app_name: str = field(default="lexigram-app", metadata=doc("Name in logs and health."))
+    app_name: str = field(default="lexigram-app", metadata=doc("Name of the service in traces."))
     debug: bool = field(default=False, metadata=doc("More checks and output; not in production."))
     env: Environment = field(
         default=Environment.DEVELOPMENT, metadata=doc("Where the application runs.")
