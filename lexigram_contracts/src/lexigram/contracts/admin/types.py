@@ -97,6 +97,24 @@ class ActionDefinition:
 
 
 @dataclass(frozen=True)
+class PageTable:
+    """Rows of a page; each row has one value per column."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | int | float | bool | None, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class PageContent:
+    """What a page shows: figures first, then tables. How it is drawn is the console's affair."""
+
+    title: str
+    stats: tuple[Stat, ...] = ()
+    tables: tuple[PageTable, ...] = ()
+
+
+@dataclass(frozen=True)
 class PageDefinition:
     """A page: ``handler`` is ``module:Class``, built by the container."""
 

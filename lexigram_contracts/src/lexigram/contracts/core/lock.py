@@ -1,7 +1,6 @@
-"""Mutual exclusion between processes by name and owner, without fencing.
+"""Mutual exclusion between processes by name and owner.
 
-``lexigram.contracts.data.locks`` has the fenced kind, for writers that must be shut out for
-certain after they lost the lock.
+``lexigram.contracts.data.locks`` has locks in a database with more to tell about their holder.
 """
 
 from __future__ import annotations
@@ -61,4 +60,13 @@ class DistributedLockProtocol(Protocol):
 
     async def is_held(self, key: str, owner: str | None = None) -> bool:
         """True when the owner (or anybody, without one) holds the lock; old when it arrives."""
+        ...
+
+    async def fence(self, key: str, owner: str) -> int | None:
+        """The number of the owner's grant, or None when the owner does not hold the lock.
+
+        It grows with every change of owner, for as long as the backend remembers, and stays
+        through ``extend``. Give it to what you write to, which refuses a smaller number than it
+        has seen: so a paused owner is shut out for certain.
+        """
         ...

@@ -9,7 +9,7 @@ from lexigram.contracts.data.blobs import (
     BlobStoreProtocol,
 )
 from lexigram.contracts.data.locks import ResourceLock, ResourceLockKind, ResourceLockProtocol
-from lexigram.contracts.data.outbox import OutboxProtocol
+from lexigram.contracts.data.outbox import OutboxProtocol, OutboxStoreProtocol
 from lexigram.contracts.data.sql.database import (
     DatabaseError,
     DatabaseProviderProtocol,
@@ -27,6 +27,7 @@ __all__ = [
     "DatabaseError",
     "DatabaseProviderProtocol",
     "OutboxProtocol",
+    "OutboxStoreProtocol",
     "QueryResult",
     "ResourceLock",
     "ResourceLockKind",

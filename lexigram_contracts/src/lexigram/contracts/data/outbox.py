@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from lexigram.contracts.queue.types import BusMessage
@@ -34,4 +35,32 @@ class OutboxProtocol(Protocol):
 
     async def clear(self) -> None:
         """Drop what this outbox staged and has not published, for good."""
+        ...
+
+
+@runtime_checkable
+class OutboxStoreProtocol(Protocol):
+    """The rows of an outbox, for a relay of one's own; the shipped relay needs none of this.
+
+    Every method raises DatabaseError. Inside a transaction of the caller it takes part in it.
+    """
+
+    async def append_batch(self, events: Sequence[BusMessage]) -> None:
+        """Add messages, in order, all or none; ``topic`` says where each is to go."""
+        ...
+
+    async def fetch_pending(self, limit: int = 100) -> list[dict[str, Any]]:
+        """Up to ``limit`` committed rows that wait, oldest first. Reading takes none away.
+
+        Each has ``event_id``, ``message`` (a BusMessage, its payload in bytes), ``attempts`` and
+        ``error`` (of the last attempt, or None).
+        """
+        ...
+
+    async def mark_delivered(self, event_id: str) -> None:
+        """The broker confirmed it: forget the row. A second call does nothing."""
+        ...
+
+    async def mark_failed(self, event_id: str, error: str) -> None:
+        """An attempt failed: count it and keep the row for a later one. Unknown: nothing."""
         ...

@@ -6,7 +6,14 @@ from lexigram.contracts.queue.driver import (
     Delivery,
     QueueDriverProtocol,
 )
-from lexigram.contracts.queue.errors import QueueError, QueueFullError
+from lexigram.contracts.queue.errors import (
+    CapabilityError,
+    MessageRejectedError,
+    MessageTooLargeError,
+    NotConnectedError,
+    QueueError,
+    QueueFullError,
+)
 from lexigram.contracts.queue.protocols import MessageConsumerProtocol, QueueProtocol
 from lexigram.contracts.queue.types import (
     BusMessage,
@@ -19,11 +26,15 @@ __all__ = [
     "CORE_CAPABILITIES",
     "BusMessage",
     "Capability",
+    "CapabilityError",
     "DeadLetterEntry",
     "DeadLetterReason",
     "Delivery",
     "DeliveryGuarantee",
     "MessageConsumerProtocol",
+    "MessageRejectedError",
+    "MessageTooLargeError",
+    "NotConnectedError",
     "QueueDriverProtocol",
     "QueueError",
     "QueueFullError",

@@ -1,6 +1,6 @@
 """What the runtime of the bus asks of a broker: small, batched, without policy.
 
-Retry counting, time-outs, middleware, tracing and metrics live once, above the drivers.
+Retry counting, time-outs, codecs, middleware, tracing and metrics live once, above the drivers.
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ class Capability(StrEnum):
     DEAD_LETTER = "dead_letter"
     REDRIVE = "redrive"
     SURVIVE_KILL = "survive_kill"  # what a killed consumer held is delivered again
-    TTL = "ttl"  # the broker itself drops or sets aside expired messages
-    PRIORITY = "priority"
-    SCHEDULE = "schedule"  # publish now, deliver later
-    ORDERING = "ordering"  # messages of one ordering key one after the other
+    TTL = "ttl"  # expired messages leave the broker by themselves
+    PRIORITY = "priority"  # of what waits, the most urgent comes first
+    SCHEDULE = "schedule"  # the header deliver-at
+    ORDERING = "ordering"  # the header ordering-key
     DEDUP = "dedup"  # a second publish of one id within a window is dropped
-    FAIRNESS = "fairness"  # many messages of one tenant do not hold up another's
-    PATTERN = "pattern"  # subscribe to topics by pattern
-    LEASE_EXTEND = "lease_extend"
+    FAIRNESS = "fairness"  # the header fairness-key
+    PATTERN = "pattern"  # declare and receive by pattern
+    LEASE_EXTEND = "lease_extend"  # extend_many
+    BACKLOG = "backlog"  # a topic without a group holds max_backlog messages, then refuses
+    PEEK = "peek"
+    PURGE = "purge"
+    PAUSE = "pause"  # for all members, in whatever process
     DEPTH = "depth"
     LAG = "lag"
     DURABLE = "durable"  # confirmed messages survive a restart of the broker
@@ -56,14 +60,16 @@ CORE_CAPABILITIES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One message handed to one consumer, to be settled by ack, nack or dead letter."""
+    """One message handed to one consumer, to be settled by ack, nack, release or dead letter."""
 
     message: BusMessage
+    # the topic or pattern that was received from; message.topic is where it was sent to
     topic: str
     group: str
     # what the broker wants back when this is settled; only the driver looks at it
     receipt: Any
-    # how often the broker has delivered it, this time included; crashes count
+    # how often the broker has delivered it, this time included; crashes count, and a broker
+    # that does not count says 1
     delivery_count: int = 1
 
 
@@ -71,9 +77,19 @@ class Delivery:
 class QueueDriverProtocol(Protocol):
     """One broker. ``payload`` of a message is bytes here; the rest travels as native headers.
 
-    All methods may be called by several tasks at once and raise QueueError when the broker
-    fails; the runtime decides what to do then. One call is one round trip where the broker
-    allows it.
+    All methods may be called by several tasks at once. They raise QueueError (the driver's own
+    class of it) when the broker fails or the connection is gone, and never hang for good: the
+    runtime then calls ``connect`` until it works, declares its groups again and goes on. One
+    call is one round trip where the broker allows it.
+
+    A topic and a group are any text without control characters. A *pattern* is a topic with
+    ``*`` in it, which stands for any text. ``topic`` of declare, receive and all that follows
+    is a topic or a pattern as it was declared.
+
+    Guaranteed by every driver: a confirmed message is delivered to every group that was
+    declared before, until it is settled there (at least once); within a group one member has
+    it at a time, as long as its lease holds; what was published to a topic before its first
+    group goes to that group. Not guaranteed: order, unless ORDERING or in calm; once.
     """
 
     @property
@@ -86,26 +102,52 @@ class QueueDriverProtocol(Protocol):
         """What it can do, known before connect, at least CORE_CAPABILITIES."""
         ...
 
+    @property
+    def visibility_timeout(self) -> float | None:
+        """Seconds a delivery is leased; None: until it is settled or the connection dies."""
+        ...
+
+    @property
+    def max_message_bytes(self) -> int | None:
+        """The largest body it takes, known once connected; None: no limit of its own."""
+        ...
+
     async def connect(self) -> None:
-        """Open the connection; a second call does nothing."""
+        """Open the connection, or open it again where it broke; else does nothing.
+
+        Answers or raises QueueError within the driver's own time-out.
+        """
         ...
 
     async def close(self) -> None:
         """Close the connection; what was not settled is delivered again. Twice is fine."""
         ...
 
-    async def declare(self, topic: str, group: str) -> None:
+    async def declare(self, topic: str, group: str, *, temporary: bool = False) -> None:
         """Make topic and group exist; from then on the group gets every message.
 
-        Declaring again, also from another process, changes nothing.
+        The first group of a topic also gets what the topic kept for it. A pattern (PATTERN)
+        covers topics that come later too, and takes over no backlog. Declaring again, also
+        from another process, changes nothing. ``temporary``: the broker may drop the group
+        when nobody has received for ten minutes; one that cannot, leaves it.
         """
+        ...
+
+    async def drop(self, topic: str, group: str) -> None:
+        """Remove the group with all it holds, dead letters too; an unknown one is fine."""
+        ...
+
+    async def groups(self) -> Sequence[tuple[str, str]]:
+        """All (topic, group) this driver has declared on the broker, from any process."""
         ...
 
     async def publish_many(self, messages: Sequence[BusMessage]) -> None:
         """Send messages to their topics; returns when the broker confirmed all of them.
 
-        Keeps their order per ordering key. Raises QueueError whose details name the ids not
-        confirmed; those may have arrived all the same. QueueFullError: no room.
+        Keeps their order per topic. Raises QueueError; ``details["unconfirmed"]`` lists the
+        ids that were not confirmed (all, where it is missing), and those may have arrived all
+        the same. QueueFullError: no room. MessageTooLargeError: nothing of the batch was sent.
+        A message that waits (deliver-at in the future, SCHEDULE) is confirmed when it is kept.
         """
         ...
 
@@ -114,51 +156,73 @@ class QueueDriverProtocol(Protocol):
     ) -> Sequence[Delivery]:
         """Up to ``limit`` deliveries; waits up to ``wait`` seconds for the first, else empty.
 
-        A delivery belongs to the caller until it is settled or its lease runs out. Cancelling
-        loses nothing: what was on its way is delivered again.
+        A delivery belongs to the caller until it is settled or its lease runs out; then it is
+        delivered again, to any member. Empty while the group is paused. Cancelling loses
+        nothing: what was on its way is delivered again. Raises QueueError for a group that
+        was never declared. An unreadable message is not an error: it is delivered with what
+        could be read, its bytes as payload.
         """
         ...
 
     async def ack_many(self, deliveries: Sequence[Delivery]) -> None:
-        """Done: the group does not get these again. Settling a second time does nothing.
+        """Done: the group does not get these again.
 
-        Not guaranteed after the lease ran out: another member may have them by then.
+        Settling a second time, after the lease ran out or on a connection that is gone does
+        nothing: another member may have them by then.
         """
         ...
 
     async def nack(
         self, delivery: Delivery, *, delay: float = 0.0, message: BusMessage | None = None
     ) -> None:
-        """Not done: deliver again to the group after ``delay`` seconds.
+        """Not done: deliver again to this group only, not before ``delay`` seconds.
 
-        ``message`` replaces the stored one (retry_count is in it). The new one is confirmed
-        before the old one is acknowledged: a crash between the two doubles, never loses.
+        ``message`` replaces the stored one (same id; retry_count is in it). The new one is
+        confirmed before the old one is acknowledged: a crash between the two doubles, never
+        loses. A driver may round a delay up to its own steps, said in its docs.
         """
+        ...
+
+    async def release_many(self, deliveries: Sequence[Delivery]) -> None:
+        """Never begun: deliver these again at once, as they are; used at shutdown."""
         ...
 
     async def extend_many(
         self, deliveries: Sequence[Delivery], seconds: float
     ) -> Sequence[Delivery]:
-        """Keep the deliveries for ``seconds`` from now; returns those that are already lost."""
+        """Keep the deliveries for ``seconds`` from now; returns those that are already lost.
+
+        Without a visibility_timeout there is nothing to keep: returns none. Does not add to
+        delivery_count.
+        """
         ...
 
     async def dead_letter(self, delivery: Delivery, entry: DeadLetterEntry) -> None:
         """Set the message aside and acknowledge it; one entry per message id and group.
 
-        A crash in between may leave both; list and redrive show the entry once.
+        Survives what the driver's messages survive. A crash in between may leave both; list
+        and redrive show the entry once.
         """
         ...
 
     async def list_dead(
         self, topic: str, group: str, *, limit: int = 100, offset: int = 0
     ) -> Sequence[DeadLetterEntry]:
-        """Entries, oldest first. Reading does not remove them."""
+        """Entries, oldest first, payloads as bytes. Reading does not remove them."""
+        ...
+
+    async def count_dead(self, topic: str, group: str) -> int:
+        """How many entries there are, found without reading them.
+
+        Exact in calm, approximate under load; doubles that a crash left may count as two.
+        """
         ...
 
     async def redrive(self, topic: str, group: str, ids: Sequence[str] | None = None) -> int:
         """Send entries (all without ``ids``) back to their group and drop them; how many.
 
-        Only that group gets them, with retry_count 0. Unknown ids are skipped.
+        Only that group gets them, with retry_count 0, a new timestamp where they had a ttl,
+        and a fresh delivery_count. Unknown ids are skipped.
         """
         ...
 
@@ -166,12 +230,34 @@ class QueueDriverProtocol(Protocol):
         """Drop entries (all without ``ids``) for good; how many."""
         ...
 
+    async def peek(self, topic: str, group: str, *, limit: int = 10) -> Sequence[BusMessage]:
+        """Some messages that wait for the group, next ones first; takes none (PEEK)."""
+        ...
+
+    async def purge(self, topic: str, group: str) -> int:
+        """Drop what waits for the group, in flight excepted; how many (PURGE)."""
+        ...
+
+    async def set_paused(self, topic: str, group: str, paused: bool) -> None:
+        """Hold the group back, or let it go on; seen by all members within a second (PAUSE)."""
+        ...
+
+    async def is_paused(self, topic: str, group: str) -> bool:
+        """Whether the group is held back; False where PAUSE is not declared."""
+        ...
+
     async def depth(self, topic: str, group: str) -> int:
-        """Messages the group has not handled, in flight and delayed included; approximate."""
+        """Messages the group has not handled, in flight and delayed included (DEPTH).
+
+        Exact in calm, approximate under load. Dead letters do not count.
+        """
         ...
 
     async def lag(self, topic: str, group: str) -> int:
-        """Messages that could be delivered to the group now and are not; approximate."""
+        """Messages that could be delivered to the group now and are not (LAG); as exact.
+
+        Those of a paused group count, as if it were not paused: what waits for its operator.
+        """
         ...
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:

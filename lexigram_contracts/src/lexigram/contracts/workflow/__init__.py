@@ -1,22 +1,45 @@
 """Contracts of workflows: pipelines, graphs, sagas, state machines, durable runs."""
 
+from lexigram.contracts.workflow.bulk import (
+    BulkCheckpointStoreProtocol,
+    LeasingBulkCheckpointStoreProtocol,
+)
+from lexigram.contracts.workflow.checkpoints import (
+    Checkpoint,
+    CheckpointStoreProtocol,
+    GraphRun,
+    GraphRunStatus,
+    StoredRun,
+)
 from lexigram.contracts.workflow.content_checkpoint import (
     ContentCheckpointEntry,
     ContentCheckpointKey,
     ContentCheckpointStoreProtocol,
 )
 from lexigram.contracts.workflow.durable import (
+    ArtifactProtocol,
+    ArtifactType,
     DurableRunsProtocol,
     RunDocument,
+    RunDocumentRecord,
+    RunFailure,
     RunGroupStats,
     RunStatus,
+    StepContextProtocol,
+    step_params,
 )
 from lexigram.contracts.workflow.errors import (
+    BulkOperationBusyError,
+    CheckpointConflictError,
     PipelineExecutionError,
     PipelineStepError,
+    SagaBusyError,
     SagaStepError,
     SagaVersionMismatchError,
     StateVersionConflictError,
+    StepRefusedError,
+    WorkflowError,
+    WorkflowNotFoundError,
 )
 from lexigram.contracts.workflow.protocols import (
     ApprovalProtocol,
@@ -32,24 +55,39 @@ from lexigram.contracts.workflow.protocols import (
     WorkflowGraphProtocol,
     WorkflowNodeProtocol,
 )
+from lexigram.contracts.workflow.sagas import LeasingSagaStoreProtocol, StoredSaga
 from lexigram.contracts.workflow.types import SagaState, SagaStep, StateTransitionRecord
 
 __all__ = [
     "ApprovalProtocol",
+    "ArtifactProtocol",
+    "ArtifactType",
+    "BulkCheckpointStoreProtocol",
+    "BulkOperationBusyError",
     "BulkProcessorProtocol",
+    "Checkpoint",
+    "CheckpointConflictError",
+    "CheckpointStoreProtocol",
     "ContentCheckpointEntry",
     "ContentCheckpointKey",
     "ContentCheckpointStoreProtocol",
     "DurableRunsProtocol",
     "ExecutionProtocol",
+    "GraphRun",
+    "GraphRunStatus",
+    "LeasingBulkCheckpointStoreProtocol",
+    "LeasingSagaStoreProtocol",
     "PipelineContextProtocol",
     "PipelineExecutionError",
     "PipelineProtocol",
     "PipelineStepError",
     "PipelineStepProtocol",
     "RunDocument",
+    "RunDocumentRecord",
+    "RunFailure",
     "RunGroupStats",
     "RunStatus",
+    "SagaBusyError",
     "SagaProtocol",
     "SagaState",
     "SagaStep",
@@ -60,6 +98,13 @@ __all__ = [
     "StatePersistenceProtocol",
     "StateTransitionRecord",
     "StateVersionConflictError",
+    "StepContextProtocol",
+    "StepRefusedError",
+    "StoredRun",
+    "StoredSaga",
+    "WorkflowError",
     "WorkflowGraphProtocol",
     "WorkflowNodeProtocol",
+    "WorkflowNotFoundError",
+    "step_params",
 ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 class RunStatus(StrEnum):
@@ -29,6 +32,115 @@ class RunDocument:
     content: bytes | None = None
     mime_type: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class ArtifactType(StrEnum):
+    """What a step leaves behind for the next ones."""
+
+    DOC = "doc"
+    PARSED_MD = "parsed_md"
+    PARSED_JSON = "parsed_json"
+    CHUNKS = "chunks"
+    EMBEDDINGS = "embeddings"
+    RAG = "rag"
+    CUSTOM = "custom"
+
+
+@dataclass(frozen=True)
+class RunDocumentRecord:
+    """A stored document, as handlers get it: its bytes are the artifact DOC."""
+
+    # sha256 of the content, as "sha256-<hex>"
+    hash: str
+    mime_type: str
+    file_size: int
+    # where it was last seen; one content may have several
+    uri: str
+    source: str
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class RunFailure:
+    """One run that failed: which document, where, and why."""
+
+    run_id: int
+    uri: str | None
+    # the step that gave up
+    step: str
+    # the type of its last error, and its text
+    error_type: str
+    message: str
+
+
+@runtime_checkable
+class ArtifactProtocol(Protocol):
+    """One piece of work of a step for a document, kept in the blob store.
+
+    Steps with the same parameters up to here share it. A write replaces the whole and is seen
+    whole or not at all; the last of two writers wins, and both wrote the same.
+    """
+
+    @property
+    def path(self) -> str:
+        """Where it is in the blob store."""
+        ...
+
+    async def exists(self) -> bool:
+        """True when it was written."""
+        ...
+
+    async def read(self) -> bytes:
+        """The bytes; raises BlobNotFoundError when nobody wrote it."""
+        ...
+
+    async def write(self, data: bytes) -> str:
+        """Keep the bytes; returns ``path``."""
+        ...
+
+
+@runtime_checkable
+class StepContextProtocol(Protocol):
+    """The running step, for its handler: the parameter ``ctx``."""
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first; grows with every attempt that failed."""
+        ...
+
+    @property
+    def cancelled(self) -> bool:
+        """True when somebody asked to cancel the run; what the handler returns counts nothing."""
+        ...
+
+    async def heartbeat(self) -> bool:
+        """Renew the lease now; False when it is lost and the work counts nothing."""
+        ...
+
+    async def progress(self, current: int, total: int, message: str = "") -> None:
+        """Say how far the step is; old values may be skipped."""
+        ...
+
+    def artifact(self, kind: ArtifactType, name: str | None = None) -> ArtifactProtocol:
+        """The artifact of this document: of this step, or of the step before that makes ``kind``.
+
+        ``name`` tells several CUSTOM artifacts of a step apart.
+        """
+        ...
+
+
+def step_params(model: type) -> Callable[[Handler], Handler]:
+    """Say what parameters a step handler takes: an attrs class with types and defaults.
+
+    Definitions and parameter sets are checked against it when they are loaded; the handler
+    still gets the plain ``step_params``.
+    """
+
+    def mark(handler: Handler) -> Handler:
+        handler.__step_params__ = model  # type: ignore[attr-defined]
+        return handler
+
+    return mark
 
 
 @dataclass(frozen=True)
@@ -72,6 +184,7 @@ class DurableRunsProtocol(Protocol):
         *,
         workflow_id: str | None = None,
         param_id: str | None = None,
+        overrides: Mapping[str, Mapping[str, Any]] | None = None,
         name: str | None = None,
         priority: int = 0,
         tenant_id: str | None = None,
@@ -79,9 +192,33 @@ class DurableRunsProtocol(Protocol):
     ) -> int:
         """Store documents and runs in one transaction; the id of the group.
 
-        The defaults of the engine stand in for workflow and parameters. A second call with
-        the same ``idempotency_key`` returns the first group; without a key it makes another.
-        Raises LookupError for an unknown workflow or parameter set, and then stores nothing.
+        The defaults of the engine stand in for workflow and parameters; ``overrides`` are
+        parameters by step, laid over the set. A second call with the same ``idempotency_key``
+        returns the first group; without a key it makes another. Raises LookupError for an
+        unknown workflow or parameter set and ValueError for a wrong parameter, and then
+        stores nothing.
+        """
+        ...
+
+    async def plan_key(
+        self,
+        *,
+        workflow_id: str | None = None,
+        param_id: str | None = None,
+        overrides: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> str:
+        """What names the work that ``submit`` would give to each document.
+
+        The same as long as the handlers and parameters of all steps are the same. Raises what
+        ``submit`` raises for these arguments.
+        """
+        ...
+
+    async def forget(self, uri: str, source: str) -> bool:
+        """Remove a document that its source has no more: with its last URI also its bytes, runs
+        and artifacts. False when there is none.
+
+        Raises DurableError while runs of it are not final. A second call returns False.
         """
         ...
 
@@ -94,6 +231,21 @@ class DurableRunsProtocol(Protocol):
 
         Changes may be folded into one; the final figures always come. Watching holds nothing:
         stop at any time, watch again from anywhere.
+        """
+        ...
+
+    async def failures(self, group_id: int, *, limit: int = 1000) -> Sequence[RunFailure]:
+        """The runs of the group that failed, with their reasons; oldest first."""
+        ...
+
+    def working(
+        self, consumers: Mapping[str, int] | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        """A worker in this process while the block lasts; None: the configured pools.
+
+        Should it die, ``watch`` raises.
+
+        At the end running steps are waited for as long as configured, the rest is given back.
         """
         ...
 

@@ -63,6 +63,40 @@ class SagaVersionMismatchError(LexigramError):
         self.stored_version = stored_version
 
 
+class WorkflowError(PipelineExecutionError):
+    """Something about a workflow went wrong; base of the errors around single runs."""
+
+    code = "LEX_ERR_WF_003"
+
+    def __init__(
+        self, message: str = "Workflow error", step_name: str = "workflow", **kwargs: Any
+    ) -> None:
+        super().__init__(step_name, message, **kwargs)
+        self.message = message
+
+
+class WorkflowNotFoundError(WorkflowError, LookupError):
+    """There is no workflow or run with this id."""
+
+    code = "LEX_ERR_WF_004"
+
+    def __init__(self, workflow_id: str, **kwargs: Any) -> None:
+        super().__init__(f"there is no workflow or run {workflow_id!r}", **kwargs)
+        self.workflow_id = workflow_id
+
+
+class CheckpointConflictError(LexigramError):
+    """Somebody else wrote this checkpoint of the run, or the run exists already."""
+
+    code = "LEX_ERR_WF_110"
+
+    def __init__(self, run_id: str, seq: int, **kwargs: Any) -> None:
+        kwargs.setdefault("hint", "one process at a time works on a run; let the other one finish")
+        super().__init__(f"checkpoint {seq} of run {run_id!r} is there already", **kwargs)
+        self.run_id = run_id
+        self.seq = seq
+
+
 class StateVersionConflictError(LexigramError, RuntimeError):
     """Somebody else moved the state machine since its version was read."""
 
@@ -80,3 +114,51 @@ class StateVersionConflictError(LexigramError, RuntimeError):
         self.machine_id = machine_id
         self.expected_version = expected_version
         self.actual_version = actual_version
+
+
+class SagaBusyError(LexigramError):
+    """Another process works on the saga, or took it over from this one."""
+
+    code = "LEX_ERR_WF_120"
+
+    def __init__(
+        self,
+        saga_id: str,
+        owner: str | None = None,
+        leased_until: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault(
+            "hint", "let it finish; resume(take_over=True) if you know that it is dead"
+        )
+        by = f" by {owner}" if owner else " by somebody else"
+        super().__init__(f"saga {saga_id!r} is worked on{by}", **kwargs)
+        self.saga_id = saga_id
+        self.owner = owner
+        # seconds since 1970-01-01 UTC by the clock of the store
+        self.leased_until = leased_until
+
+
+class BulkOperationBusyError(LexigramError):
+    """Another process works on the bulk operation, or took it over from this one."""
+
+    code = "LEX_ERR_WF_023"
+
+    def __init__(self, operation_id: str, owner: str | None = None, **kwargs: Any) -> None:
+        kwargs.setdefault(
+            "hint", "let it finish; execute(..., take_over=True) if you know that it is dead"
+        )
+        by = f" by {owner}" if owner else " by somebody else"
+        super().__init__(f"bulk operation {operation_id!r} is worked on{by}", **kwargs)
+        self.operation_id = operation_id
+        self.owner = owner
+
+
+class StepRefusedError(LexigramError):
+    """A durable step's input can never work: it fails at once, whatever attempts are left.
+
+    Handlers raise it for a document that is broken, encrypted or not allowed; anything else they
+    raise is tried again.
+    """
+
+    code = "LEX_ERR_WF_134"

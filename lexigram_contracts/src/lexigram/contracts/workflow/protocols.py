@@ -182,7 +182,8 @@ class WorkflowNodeProtocol(Protocol):
     async def execute(self, state: dict[str, Any]) -> dict[str, Any]:
         """Read the state and return what changes in it; an exception fails the run.
 
-        The state is this node's copy. May run again after a crash or a retry.
+        The state is shared: return what changes instead of changing it. May run again after a
+        crash or a retry.
         """
         ...
 

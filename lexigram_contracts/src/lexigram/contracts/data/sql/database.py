@@ -42,7 +42,8 @@ class DatabaseProviderProtocol(Protocol):
     Outside a transaction every call commits by itself. Table and column names are put into the
     statement as they are: they come from code, never from data. Every method raises
     UniqueViolationError for a key that is taken and DatabaseError for all other failures;
-    a call that raised wrote nothing.
+    a call that raised wrote nothing, unless its error says that nobody knows: the connection
+    was lost after the statement was sent.
     """
 
     async def execute(self, sql: str, params: Sequence[Any] = ()) -> QueryResult:

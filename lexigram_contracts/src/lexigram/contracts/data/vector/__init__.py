@@ -8,6 +8,7 @@ from lexigram.contracts.data.vector.errors import (
 )
 from lexigram.contracts.data.vector.protocols import (
     VectorCollectionProtocol,
+    VectorMaintenanceProtocol,
     VectorStoreProtocol,
 )
 from lexigram.contracts.data.vector.types import (
@@ -17,6 +18,7 @@ from lexigram.contracts.data.vector.types import (
     DistanceMetric,
     IndexState,
     IndexType,
+    SearchMode,
     SearchQuery,
     SearchResult,
     UpsertResult,
@@ -31,12 +33,14 @@ __all__ = [
     "EmbeddingError",
     "IndexState",
     "IndexType",
+    "SearchMode",
     "SearchQuery",
     "SearchResult",
     "UpsertResult",
     "VectorCollectionProtocol",
     "VectorError",
     "VectorIndexError",
+    "VectorMaintenanceProtocol",
     "VectorRecord",
     "VectorStoreError",
     "VectorStoreProtocol",

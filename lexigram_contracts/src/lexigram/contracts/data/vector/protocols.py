@@ -45,8 +45,26 @@ class VectorCollectionProtocol(Protocol):
         """How nearness is measured."""
         ...
 
+    @property
+    def model_id(self) -> str | None:
+        """What made its vectors; None when nobody said."""
+        ...
+
     async def upsert(self, records: Sequence[VectorRecord]) -> UpsertResult:
         """Write records, replacing those with the same id; writing again changes nothing."""
+        ...
+
+    async def replace(
+        self,
+        filter: Mapping[str, Any],  # noqa: A002 - the name users write
+        records: Sequence[VectorRecord],
+    ) -> UpsertResult:
+        """Make ``records`` all there is under the filter: write them, remove the others.
+
+        The way to store a document again: pieces it no longer has disappear. New records come
+        before old ones go, so a reader never finds nothing. Raises ValueError for an empty
+        filter, or a record that does not match it.
+        """
         ...
 
     async def add_texts(
@@ -146,4 +164,21 @@ class VectorStoreProtocol(Protocol):
         Without embeddings the store computes them itself or raises EmbeddingError. Adding a
         text again replaces it.
         """
+        ...
+
+
+@runtime_checkable
+class VectorMaintenanceProtocol(Protocol):
+    """What a store with files of its own needs now and then; others do not have it."""
+
+    async def optimize_indexes(self, collection_name: str | None = None) -> int:
+        """Build and refresh the indexes of a collection, or of all; how many were worked on."""
+        ...
+
+    async def vacuum(self, collection_name: str | None = None) -> int:
+        """Compact and remove old versions, nobody writing meanwhile; bytes given back."""
+        ...
+
+    async def checksum(self, collection_name: str | None = None) -> str:
+        """A sha256 over the files as they are: it changes with every write of anybody."""
         ...

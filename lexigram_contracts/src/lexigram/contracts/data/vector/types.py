@@ -27,6 +27,14 @@ class IndexType(StrEnum):
     IVF_RQ = "ivf_rq"
 
 
+class SearchMode(StrEnum):
+    """What a search goes by."""
+
+    DENSE = "dense"  # the vector
+    TEXT = "text"  # the words of the content
+    HYBRID = "hybrid"  # both, ranked again together
+
+
 class IndexState(StrEnum):
     """Whether a collection can be searched by its index; without it a search is slower."""
 
@@ -49,20 +57,29 @@ class VectorRecord:
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """What to look for. A filter holds when every key equals its value or one of a list."""
+    """What to look for. A filter holds when every key equals its value or one of a list.
 
-    vector: Sequence[float]
+    TEXT needs ``text``, DENSE the vector, HYBRID both; else ValueError.
+    """
+
+    vector: Sequence[float] = ()
     top_k: int = 10
     filter: Mapping[str, Any] | None = None
     include_vectors: bool = False
     include_metadata: bool = True
     # results below it are left out
     min_score: float | None = None
+    text: str | None = None
+    mode: SearchMode = SearchMode.DENSE
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """One hit. A higher score is a better hit, whatever the metric."""
+    """One hit. A higher score is a better hit, whatever the metric.
+
+    The cosine or the product as it is, a distance d as 1 / (1 + d); of a search by words what
+    the store makes of them, of a hybrid one a number from 0 to 1.
+    """
 
     id: str
     score: float
@@ -82,6 +99,8 @@ class CollectionConfig:
     hnsw_m: int = 16
     hnsw_ef_construction: int = 200
     metadata_schema: Mapping[str, Any] | None = None
+    # what made the vectors; a collection takes those of one model only. None: not known
+    model_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +113,7 @@ class CollectionInfo:
     index_type: IndexType
     vector_count: int
     state: IndexState
+    model_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,18 @@
 """Contracts of the cache."""
 
-from lexigram.contracts.infra.cache.errors import CacheError, CacheWriteError
-from lexigram.contracts.infra.cache.protocols import CacheBackendProtocol
+from lexigram.contracts.infra.cache.errors import (
+    CacheError,
+    CacheKeyError,
+    CacheReadError,
+    CacheWriteError,
+)
+from lexigram.contracts.infra.cache.protocols import CacheBackendProtocol, CacheProtocol
 
-__all__ = ["CacheBackendProtocol", "CacheError", "CacheWriteError"]
+__all__ = [
+    "CacheBackendProtocol",
+    "CacheError",
+    "CacheKeyError",
+    "CacheProtocol",
+    "CacheReadError",
+    "CacheWriteError",
+]

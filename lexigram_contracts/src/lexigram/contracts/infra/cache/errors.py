@@ -22,3 +22,15 @@ class CacheWriteError(CacheError):
         super().__init__(f"cannot write {key!r} to the cache: {reason}", **kwargs)
         self.key = key
         self.reason = reason
+
+
+class CacheKeyError(CacheError, ValueError):
+    """The key or the time to live is one that no cache can hold; nothing was asked or written."""
+
+    code = "LEX_ERR_CACHE_101"
+
+
+class CacheReadError(CacheError):
+    """A stored value cannot be read: its class is not registered here, or the codec differs."""
+
+    code = "LEX_ERR_CACHE_102"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from lexigram.contracts.core.health import HealthCheckResult
     from lexigram.contracts.core.result import Result
     from lexigram.contracts.infra.cache.errors import CacheError
+
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -19,7 +21,8 @@ class CacheBackendProtocol(Protocol):
     None keeps it as long as there is room). Not guaranteed: that a value is still there (a
     cache may evict), durability, atomicity over several keys, and that a mutable value comes
     back as the same object. No method raises for a failing backend: it returns
-    ``Err(CacheError)``.
+    ``Err(CacheError)``. A key is text of 1 to 512 characters without NUL; another one, and a
+    ``ttl`` that is not above 0, is ``Err(CacheKeyError)``.
     """
 
     async def get(self, key: str) -> Result[Any, CacheError]:
@@ -68,4 +71,30 @@ class CacheBackendProtocol(Protocol):
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
         """Whether the backend really answers within ``timeout`` seconds; never raises."""
+        ...
+
+
+@runtime_checkable
+class CacheProtocol(CacheBackendProtocol, Protocol):
+    """A cache that also fills itself."""
+
+    async def get_or_set(
+        self,
+        key: str,
+        loader: Callable[[], Awaitable[T]],
+        ttl: float | None = None,
+        *,
+        cache_none: bool = True,
+    ) -> Result[T, CacheError]:
+        """The value; a missing one is loaded and stored, by one of all concurrent callers.
+
+        Guaranteed while nobody dies and the backend answers: one ``loader`` runs per missing
+        key, in all processes that share the backend; every caller has a value of its own. What
+        ``loader`` raises is raised to all who waited for it in this process and nothing is
+        stored; callers in other processes run their own. When the caller that loads is
+        cancelled, one that waits takes over with its loader. A backend that does not answer
+        costs the sharing, never the value: the loader runs, and its value is ``Ok``.
+        ``Err(CacheWriteError)``: the loaded value is of a kind the cache cannot store.
+        None is a value and is stored too, unless ``cache_none`` is False.
+        """
         ...

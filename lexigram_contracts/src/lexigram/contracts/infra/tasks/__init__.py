@@ -1,10 +1,22 @@
 """Contracts of background jobs."""
 
-from lexigram.contracts.infra.tasks.errors import TaskQueueError
+from lexigram.contracts.infra.tasks.errors import (
+    JobEndedError,
+    JobExistsError,
+    JobNotUniqueError,
+    JobRefusedError,
+    JobTimeoutError,
+    NoHandlerError,
+    TaskQueueError,
+    UnknownJobError,
+)
 from lexigram.contracts.infra.tasks.protocols import (
     DLQProtocol,
     IdempotencyManagerProtocol,
+    JobControlProtocol,
+    JobLeasingProtocol,
     JobProtocol,
+    NewsProtocol,
     ProgressTrackerProtocol,
     TaskExecutorProtocol,
     TaskManagerProtocol,
@@ -13,20 +25,43 @@ from lexigram.contracts.infra.tasks.protocols import (
     TaskWorkerProtocol,
 )
 from lexigram.contracts.infra.tasks.types import (
+    ClaimedJob,
     DeadLetter,
+    DependencyPolicy,
+    EndKind,
     IdempotencyResult,
+    Job,
+    JobEnd,
+    JobResult,
     JobStatus,
+    LeaseState,
     ProgressSnapshot,
     ProgressStatus,
 )
 
 __all__ = [
+    "ClaimedJob",
     "DLQProtocol",
     "DeadLetter",
+    "DependencyPolicy",
+    "EndKind",
     "IdempotencyManagerProtocol",
     "IdempotencyResult",
+    "Job",
+    "JobControlProtocol",
+    "JobEnd",
+    "JobEndedError",
+    "JobExistsError",
+    "JobLeasingProtocol",
+    "JobNotUniqueError",
     "JobProtocol",
+    "JobRefusedError",
+    "JobResult",
     "JobStatus",
+    "JobTimeoutError",
+    "LeaseState",
+    "NewsProtocol",
+    "NoHandlerError",
     "ProgressSnapshot",
     "ProgressStatus",
     "ProgressTrackerProtocol",
@@ -36,4 +71,5 @@ __all__ = [
     "TaskQueueProtocol",
     "TaskWorkerFactoryProtocol",
     "TaskWorkerProtocol",
+    "UnknownJobError",
 ]

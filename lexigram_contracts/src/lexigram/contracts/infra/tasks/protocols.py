@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from lexigram.contracts.core.result import Result
     from lexigram.contracts.infra.tasks.errors import TaskQueueError
     from lexigram.contracts.infra.tasks.types import (
+        ClaimedJob,
         DeadLetter,
         IdempotencyResult,
+        Job,
+        JobEnd,
+        JobResult,
         JobStatus,
+        LeaseState,
         ProgressSnapshot,
     )
 
@@ -85,7 +91,14 @@ class TaskQueueProtocol(Protocol):
         """Accept a job, or a mapping with ``name``, ``args``, ``kwargs``, ``priority``; its id.
 
         Once Ok the job is as safe as the backend makes it. A second call with a mapping makes
-        a second job; with a job whose id is known it is ``Err``.
+        a second job; with a job whose id is known it is ``Err``. Optional keys of a mapping are
+        the fields of ``Job`` that the caller decides, and ``delay`` in seconds; an unknown key
+        is ``Err``. With an ``idempotency_key`` that is known, the id of the first job; with a
+        ``unique_key`` that is taken, ``Err(JobNotUniqueError)``; with a dependency that is not
+        known, ``Err(UnknownJobError)``, so that a circle is impossible.
+
+        A backend on a database joins the transaction the calling task has open there: the job
+        exists if and only if that commits, and is handed out after the commit.
         """
         ...
 
@@ -130,6 +143,113 @@ class TaskQueueProtocol(Protocol):
 
     async def close(self) -> None:
         """Let go of connections; jobs stay. A second call does nothing."""
+        ...
+
+
+@runtime_checkable
+class JobControlProtocol(Protocol):
+    """What a task queue may offer beyond keeping jobs: results, cancelling, lists."""
+
+    async def enqueue_many(
+        self, tasks: Sequence[JobProtocol | Mapping[str, Any]]
+    ) -> Sequence[Result[str, TaskQueueError]]:
+        """Accept several at once; one answer each, in order.
+
+        What is refused does not keep the others out. A job may depend on earlier ones.
+        """
+        ...
+
+    async def cancel(self, job_id: str) -> bool:
+        """End a job as CANCELLED: at once while it waits; a running one is told to stop.
+
+        True when it waits no more or was told; False when unknown or ended already. A running
+        job that ends by itself in the meantime ends as it ended.
+        """
+        ...
+
+    async def get_result(self, job_id: str) -> JobResult | None:
+        """Where the job is and what it returned; None when unknown or no longer kept."""
+        ...
+
+    async def wait(self, job_id: str, timeout: float | None = None) -> JobResult:
+        """The same once the job has ended. Raises UnknownJobError, and TimeoutError."""
+        ...
+
+    async def list_jobs(
+        self,
+        queue_name: str | None = None,
+        status: JobStatus | None = None,
+        name: str | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> Sequence[Job]:
+        """Jobs, latest first. Pages shift when jobs come in between."""
+        ...
+
+    async def retry_job(self, job_id: str) -> bool:
+        """Hand a FAILED or CANCELLED job out again, all attempts anew; False for any other.
+
+        False too while another job has its unique key.
+        """
+        ...
+
+    async def purge(self, older_than: float) -> int:
+        """Forget COMPLETED and CANCELLED jobs that ended so many seconds ago; how many.
+
+        FAILED ones are dead letters and stay until they are retried or purged as such.
+        """
+        ...
+
+
+@runtime_checkable
+class JobLeasingProtocol(Protocol):
+    """How a pool of workers takes many jobs at a time and reports on them.
+
+    Guaranteed: no two holders have one job at a time by the queue's clock, and what the holder
+    of a lost lease reports changes nothing.
+    """
+
+    async def claim(
+        self, holder: str, limit: int, queues: Sequence[str] = (), lease: float = 30.0
+    ) -> Sequence[ClaimedJob]:
+        """Up to ``limit`` jobs for ``lease`` seconds, in the order of the queue; no waiting.
+
+        ``queues`` empty: of all queues. Several: in turn, so that none starves. ``holder`` is
+        unique to the caller.
+        """
+        ...
+
+    async def extend(self, claims: Sequence[ClaimedJob], lease: float) -> Sequence[LeaseState]:
+        """Start the leases anew; one answer each, in order."""
+        ...
+
+    async def finish(self, ends: Sequence[JobEnd]) -> Sequence[bool]:
+        """Report how attempts ended; False for those whose lease was lost.
+
+        Jobs that waited for these are handed out or cancelled in the same step.
+        """
+        ...
+
+    async def tend(self) -> float | None:
+        """Let jobs whose time has come be handed out, and those whose holder died.
+
+        Every worker calls it regularly; together they do the work once. Returns the seconds
+        until the next job is due by time, or None.
+        """
+        ...
+
+    def listening(
+        self, to: Literal["work", "cancel", "done"]
+    ) -> AbstractAsyncContextManager[NewsProtocol]:
+        """Be woken when there may be work, a running job to cancel, or a job that ended."""
+        ...
+
+
+class NewsProtocol(Protocol):
+    """Wakes one listener; says that there may be something, never what."""
+
+    async def wait(self, at_most: float | None = None) -> bool:
+        """True when woken; False when it is time to look anyway."""
         ...
 
 
