@@ -1,23 +1,21 @@
-"""Workers in processes of their own, and databases for them."""
+"""Workers in processes of their own, and databases and servers for them."""
 
 import os
 import random
 import secrets
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import asyncpg
 import pytest
 
+from lexigram.testing.services import do_without, free_port
+
 WORKER = Path(__file__).with_name("worker.py")
-
-
-@pytest.fixture(autouse=True)
-def drivers_may_read_their_files(blocking_calls_fail):
-    """asyncpg looks for ~/.pgpass and certificates when it makes a connection, not later."""
-    for call in blocking_calls_fail.functions.values():
-        call.can_block_in("asyncpg/connect_utils.py", {"_parse_connect_arguments"})
+BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 
 
 @pytest.fixture
@@ -25,8 +23,8 @@ def start():
     """Starts workers; those still running at the end of the test are killed."""
     started = []
 
-    def run(work, url, number, count):
-        command = [sys.executable, str(WORKER), work, url, str(number), str(count)]
+    def run(work, url, number, count, *more):
+        command = [sys.executable, str(WORKER), work, url, *map(str, (number, count, *more))]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -62,3 +60,69 @@ async def postgres_url(services):
     yield f"{server}?search_path={schema}"
     await admin.execute(f"DROP SCHEMA {schema} CASCADE")
     await admin.close()
+
+
+@pytest.fixture
+def start_postgres():
+    """Starts servers of this test alone, which it may stop; they are gone at its end."""
+    if not BINARIES:
+        do_without("PostgreSQL is not installed here, so the test cannot start its own server")
+    made = []
+
+    def start(password=None):
+        # Not under tmp_path: the server may run as another user, who cannot enter that.
+        folder = Path(tempfile.mkdtemp(prefix="lexpg"))
+        server = Server(folder, password)
+        made.append((server, folder))
+        server.start()
+        return server
+
+    yield start
+    for server, folder in made:
+        if (server.folder / "postmaster.pid").exists():
+            server.stop("immediate")
+        shutil.rmtree(folder)
+
+
+class Server:
+    """A PostgreSQL of one test; with a password it asks everybody for it."""
+
+    def __init__(self, folder, password=None):
+        self.folder = folder / "data"
+        self.port = free_port()
+        folder.chmod(0o755)
+        self.folder.mkdir()
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, "postgres")
+        options = ["-U", "postgres", "-D", str(self.folder), "--no-sync"]
+        if password is None:
+            self._run("initdb", "-A", "trust", *options)
+        else:
+            secret = folder / "password"
+            secret.write_text(password)
+            secret.chmod(0o644)
+            self._run("initdb", "-A", "scram-sha-256", f"--pwfile={secret}", *options)
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self):
+        return f"postgresql://postgres@{self.address}/postgres"
+
+    def start(self):
+        options = f"-p {self.port} -k {self.folder} -h 127.0.0.1 -F"
+        log = str(self.folder / "log")
+        self._run("pg_ctl", "-D", str(self.folder), "-w", "-l", log, "-o", options, "start")
+
+    def stop(self, mode="fast"):
+        self._run("pg_ctl", "-D", str(self.folder), "-w", "-m", mode, "stop")
+
+    def _run(self, program, *arguments):
+        command = [str(BINARIES[-1] / program), *arguments]
+        if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+            command = ["runuser", "-u", "postgres", "--", *command]
+        subprocess.run(
+            command, check=True, stdout=subprocess.DEVNULL, stderr=sys.stderr, cwd="/", timeout=60
+        )

@@ -9,13 +9,6 @@ import pytest
 from lexigram.sql import Database, SqlConfig
 
 
-@pytest.fixture(autouse=True)
-def drivers_may_read_their_files(blocking_calls_fail):
-    """asyncpg looks for ~/.pgpass and certificates when it makes a connection, not later."""
-    for call in blocking_calls_fail.functions.values():
-        call.can_block_in("asyncpg/connect_utils.py", {"_parse_connect_arguments"})
-
-
 @pytest.fixture
 async def make(services):
     """Makes SqlConfig objects whose tables live in a schema of this test."""

@@ -11,6 +11,7 @@ from lexigram.contracts.data import ResourceLockKind, ResourceLockProtocol
 from lexigram.sql import Database, SqlModule, TransactionScopeError
 from lexigram.sql.leasing import Backoff, Coalescer, WakeUp, lease_token
 from lexigram.sql.locks import SqlResourceLocks
+from lexigram.sql.migrate import upgrade
 from lexigram.testing import boot, wait_until
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +39,7 @@ async def locks(database):
     made = SqlResourceLocks(database)
     async with anyio.create_task_group() as tasks:  # side by side, as processes would
         for _ in range(3):
-            tasks.start_soon(made.create_tables)
+            tasks.start_soon(upgrade, database)
     return made
 
 
@@ -191,6 +192,23 @@ async def test_a_wake_up_comes_by_notification_or_by_time(database):
         assert not await waiter.wait(at_most=0.001)
         await wakeup.wake()
         assert await wait_until(waiter.wait)
+
+
+async def test_a_look_at_a_lock_does_not_wait_for_who_writes(config, locks):
+    lock = await locks.acquire("k", "a", ttl=LONG)
+    writing, seen = anyio.Event(), anyio.Event()
+
+    async def write():
+        async with Database(config) as other, other.transaction():
+            await other.execute("UPDATE lexigram_lock_fence SET last = last + 1")
+            writing.set()
+            await seen.wait()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(write)
+        await writing.wait()
+        assert await locks.get("k") == lock  # who writes here fails after the busy time-out
+        seen.set()
 
 
 async def test_items_of_the_same_moment_share_a_transaction(database):

@@ -8,6 +8,7 @@ from textwrap import dedent
 
 import pytest
 
+from lexigram.cli.contributors import registry
 from lexigram.cli.main import main
 
 
@@ -20,6 +21,17 @@ class Outcome:
     @property
     def data(self):
         return json.loads(self.out)
+
+
+@pytest.fixture(autouse=True)
+def without_our_packages(monkeypatch):
+    """What the extensions of this repository contribute is tested with them, not here."""
+    found = registry._installed
+
+    def others():
+        return [item for item in found() if not item.dist.name.startswith("lexigram-")]
+
+    monkeypatch.setattr(registry, "_installed", others)
 
 
 @pytest.fixture

@@ -104,6 +104,13 @@ def test_an_error_shows_code_fix_and_causes_with_their_place():
     assert "test_output.py:" in why
 
 
+def test_a_long_cause_that_is_quoted_is_not_shown_twice():
+    cause = raised(CliError("two places\n\nhere: wrong\nthere: wrong", hint="mend them"))
+    text = describe_failure(raised(CliError(f"no start: {cause}", cause=cause))).text
+    assert text.count("there: wrong") == 1
+    assert "caused by [LEX_ERR_CLI_001] two places  (" in text
+
+
 def test_an_unexpected_error_names_its_type_and_place_and_the_debug_option():
     text = describe_failure(raised(ZeroDivisionError("by zero"))).text
     assert text.startswith("ZeroDivisionError: by zero  (")

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from decimal import Decimal
 from pathlib import Path
 
 import anyio
@@ -30,6 +31,7 @@ from lexigram.sql import (
     TransactionTimeoutError,
     UniqueViolationError,
 )
+from lexigram.sql.steps import Many
 from lexigram.testing import boot, wait_until
 
 pytestmark = pytest.mark.anyio
@@ -131,6 +133,46 @@ async def test_steps_run_in_one_transaction(db):
     assert await count(db) == 1
 
 
+async def test_a_step_with_many_values_is_done_for_each_of_them(db):
+    def steps():
+        done = yield "INSERT INTO t VALUES (?, ?)", Many([(1, "a"), (2, "b")])
+        yield "INSERT INTO t VALUES (:id, :name)", Many([{"id": 3, "name": "c"}])
+        return done.row_count
+
+    assert await db.run_steps(steps) == 2
+    assert await count(db) == 3
+
+    def twice():
+        yield "INSERT INTO t VALUES (?, ?)", Many([(8, "a"), (8, "b")])
+
+    with pytest.raises(UniqueViolationError):
+        await db.run_steps(twice)
+    assert await count(db) == 3
+
+
+async def test_steps_join_a_transaction_and_take_the_values_statements_take(db):
+    def steps():
+        yield "INSERT INTO t VALUES (?, ?)", (1, Decimal("1.10"))
+        return (yield "SELECT name FROM t", ()).first()
+
+    with pytest.raises(KeyError):
+        async with db.transaction():
+            assert await db.run_steps(steps) == {"name": "1.10"}
+            raise KeyError
+    assert await count(db) == 0
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+async def test_steps_may_not_end_their_transaction(db, end):
+    def steps():
+        yield end, ()
+
+    with pytest.raises(TransactionScopeError, match="ended its transaction itself"):
+        await db.run_steps(steps)
+    await db.execute_insert("t", {"id": 1})
+    assert await count(db) == 1
+
+
 async def test_a_savepoint_inside_run_undoes_its_part_only(db):
     def fn(connection):
         add(1)(connection)
@@ -195,6 +237,7 @@ async def test_a_reader_does_not_wait_for_an_open_transaction(file_config):
             await written.wait()
             assert await count(db) == 0
             assert await db.read(lambda c: c.execute(text("SELECT count(*) FROM t")).scalar()) == 0
+            assert await db.read_steps(look) == [{"n": 0}, {"n": 0}]
             read.set()
         assert await count(db) == 1
 
@@ -203,6 +246,19 @@ async def test_a_reader_cannot_write(file_config):
     async with Database(file_config()) as db:
         with pytest.raises(DatabaseAccessError):
             await db.execute_query("CREATE TABLE t (id)")
+        await db.execute("CREATE TABLE t (id, name)")
+        with pytest.raises(DatabaseAccessError):
+            await db.read_steps(insert_one)
+
+
+def look():
+    first = yield "SELECT count(*) AS n FROM t", ()
+    second = yield "SELECT count(*) AS n FROM t", ()
+    return first.rows + second.rows
+
+
+def insert_one():
+    yield "INSERT INTO t VALUES (?, ?)", (1, "a")
 
 
 async def test_a_child_task_cannot_use_the_transaction(db):

@@ -12,8 +12,12 @@ OWNER: Final = "lexigram"
 COMMANDS: Final[Mapping[str, str]] = {
     "new": "Make a new application in a folder of its own.",
     "run": "Run an application until it is told to stop.",
+    "serve": "Run an application and answer HTTP for it.",
     "inspect": "Look into an application: modules, providers, container, graph, config, health.",
     "config": "Show, check and list the settings.",
+    "db": "Upgrade the tables of a database, or look where they are.",
+    "jobs": "Look at jobs, cancel, retry and run them, work on them.",
+    "schedule": "Look at schedules, pause, resume and run them.",
     "generate": "Write code with a generator of an installed package.",
     "shell": "Start an application and talk to it.",
     "doctor": "Check the set-up of this machine and folder.",

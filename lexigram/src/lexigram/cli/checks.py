@@ -32,7 +32,8 @@ class HealthReport:
 
 
 async def check_health(application: Application, contributors: Contributors) -> HealthReport:
-    """Start the application, ask everything at once, stop it."""
+    """Start the application without its background work, ask everything at once, stop it."""
+    application.only_look()
     checks = list(contributors.health_checks.values())
     answers: dict[str, HealthCheckResult] = {}
     own = AggregateHealthResult()

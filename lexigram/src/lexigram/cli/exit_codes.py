@@ -17,5 +17,7 @@ class ExitCode(IntEnum):
     INVALID_GRAPH = 3
     # The application runs, but something it needs does not work.
     UNHEALTHY = 4
+    # A part was done, and what was not is named: some files of an ingestion failed.
+    PARTIAL = 5
     # Ctrl-C.
     INTERRUPTED = 130

@@ -66,7 +66,11 @@ def _text(error: BaseException) -> str:
     if _is_usage(error):
         return _usage(error)
     lines = [_named(error)]
-    lines += [f"caused by {_named(cause)}{_place(cause)}" for cause in _causes(error)]
+    for cause in _causes(error):
+        named = _named(cause)
+        if "\n" in named and named in lines[0]:  # long, and quoted above: its name is enough
+            named = named.partition("\n")[0]
+        lines.append(f"caused by {named}{_place(cause)}")
     if not isinstance(error, LexigramError):
         lines[0] += _place(error)
         lines.append("--debug shows where it came from")

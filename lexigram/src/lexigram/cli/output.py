@@ -60,6 +60,12 @@ class Output:
         else:
             _write(sys.stdout, text)
 
+    def line(self, text: str, data: Mapping[str, Any]) -> None:
+        """The same in one line each, for a program that reads while the command goes on."""
+        import json
+
+        _write(sys.stdout, json.dumps(data, default=str) if self.json else text)
+
     def note(self, text: str) -> None:
         """What happened, for people; silent with --quiet and --json."""
         if not (self.quiet or self.json):

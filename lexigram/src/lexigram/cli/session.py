@@ -69,15 +69,26 @@ class Session:
             configure_logging(settings, quiet=quiet or self.output.quiet or None)
 
     def run(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Start the application, call ``func`` with what it asks for, stop the application."""
+        """Start the application, call ``func`` with what it asks for, stop the application.
+
+        It only looks: consumers, job workers and schedules are left to a process that serves.
+        Ctrl-C and SIGTERM cancel ``func``; the application is stopped all the same.
+        """
         import anyio
 
-        async def call() -> Any:
-            async with self.application as app:
-                return await app.container.call(func, *args, **kwargs)
+        from lexigram.app.signals import unless_signalled
 
+        result: Any = None
+
+        async def call() -> None:
+            nonlocal result
+            async with self.application as app:
+                result = await app.container.call(func, *args, **kwargs)
+
+        self.application.only_look()
         self.configure_logging(quiet=True)
-        return anyio.run(call)
+        anyio.run(unless_signalled, call)
+        return result
 
 
 def session_of(ctx: Any) -> Session:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lexigram.sql.config import Isolation, SqlConfig, Synchronous
+    from lexigram.sql.config import Isolation, Migrate, SqlConfig, Synchronous
     from lexigram.sql.database import Database
     from lexigram.sql.di.provider import SqlProvider
     from lexigram.sql.errors import (
@@ -12,10 +12,14 @@ if TYPE_CHECKING:
         DatabaseAccessError,
         DatabaseError,
         DatabaseLockedError,
+        DatabaseOutdatedError,
+        DatabaseTooNewError,
         DatabaseUnavailableError,
         DatabaseUrlError,
         DiskFullError,
         DriverMissingError,
+        MigrationError,
+        MigrationSetupError,
         SerializationConflictError,
         StatementTimeoutError,
         TransactionScopeError,
@@ -32,7 +36,7 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "lexigram.sql.config": ["Isolation", "SqlConfig", "Synchronous"],
+            "lexigram.sql.config": ["Isolation", "Migrate", "SqlConfig", "Synchronous"],
             "lexigram.sql.database": ["Database"],
             "lexigram.sql.di.provider": ["SqlProvider"],
             "lexigram.sql.errors": [
@@ -41,10 +45,14 @@ else:
                 "DatabaseAccessError",
                 "DatabaseError",
                 "DatabaseLockedError",
+                "DatabaseOutdatedError",
+                "DatabaseTooNewError",
                 "DatabaseUnavailableError",
                 "DatabaseUrlError",
                 "DiskFullError",
                 "DriverMissingError",
+                "MigrationError",
+                "MigrationSetupError",
                 "SerializationConflictError",
                 "StatementTimeoutError",
                 "TransactionScopeError",
@@ -65,11 +73,16 @@ __all__ = [
     "DatabaseAccessError",
     "DatabaseError",
     "DatabaseLockedError",
+    "DatabaseOutdatedError",
+    "DatabaseTooNewError",
     "DatabaseUnavailableError",
     "DatabaseUrlError",
     "DiskFullError",
     "DriverMissingError",
     "Isolation",
+    "Migrate",
+    "MigrationError",
+    "MigrationSetupError",
     "SerializationConflictError",
     "SqlConfig",
     "SqlModule",

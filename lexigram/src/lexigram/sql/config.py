@@ -28,6 +28,16 @@ class Isolation(StrEnum):
     SERIALIZABLE = "serializable"
 
 
+class Migrate(StrEnum):
+    """Whether the start of an application may change tables; `lexigram db upgrade` always may."""
+
+    # SQLite yes, PostgreSQL no.
+    AUTO = "auto"
+    ALWAYS = "always"
+    # Pending migrations stop the start.
+    NEVER = "never"
+
+
 @frozen(kw_only=True)
 class SqlConfig(BaseConfig):
     """Section ``sql``: the database of the application."""
@@ -37,6 +47,10 @@ class SqlConfig(BaseConfig):
     url: str = field(
         default="sqlite:///lexigram.db",
         metadata=secret("sqlite:///file.db, sqlite:// or postgresql://user:password@host/name."),
+    )
+    migrate: Migrate = field(
+        default=Migrate.AUTO,
+        metadata=doc("Run migrations at the start: auto (SQLite only), always or never."),
     )
     statement_timeout: float = field(
         default=30.0, validator=gt(0), metadata=doc("Seconds a statement may run.")

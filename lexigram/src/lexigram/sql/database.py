@@ -15,7 +15,7 @@ from lexigram.sql import ambient, statements
 from lexigram.sql.config import SqlConfig
 from lexigram.sql.errors import TransactionScopeError, is_transient
 from lexigram.sql.leasing.backoff import Backoff
-from lexigram.sql.steps import Steps, walked, walked_async
+from lexigram.sql.steps import Steps
 from lexigram.sql.subscriptions import Subscription
 from lexigram.sql.transaction import Session, Transaction, TransactionBlock
 from lexigram.sql.url import Dialect, dialect_of, parsed, shown
@@ -40,7 +40,10 @@ class Backend(Protocol):
     async def execute(self, sql: str, params: Sequence[Any]) -> QueryResult: ...
     async def query(self, sql: str, params: Sequence[Any]) -> QueryResult: ...
     async def run(self, fn: Callable[[Any], Any]) -> Any: ...
+    async def run_steps(self, steps: Callable[[], Steps[T]]) -> T: ...
     async def read(self, fn: Callable[[Any], Any]) -> Any: ...
+    async def read_steps(self, steps: Callable[[], Steps[T]]) -> T: ...
+    async def restructure(self, fn: Callable[[Connection], Any]) -> Any: ...
     def session(self) -> Session: ...
     def listen(self, channel: str) -> AbstractAsyncContextManager[Subscription]: ...
     async def notify(self, channel: str, payload: str) -> None: ...
@@ -117,9 +120,28 @@ class Database:
 
         Placeholders are ``?``; the value the generator returns is returned.
         """
-        if self.dialect == "sqlite":
-            return await self.run(lambda connection: walked(connection, steps()))
-        return await self.run(lambda connection: walked_async(connection, steps()))
+        if (transaction := self._joined()) is not None:
+            return await transaction.run_steps(steps)
+        return await self._again(lambda: self._backend.run_steps(steps))
+
+    async def read_steps(self, steps: Callable[[], Steps[T]]) -> T:
+        """``run_steps`` for queries only: one snapshot, and no waiting for writers."""
+        if (transaction := self._joined()) is not None:
+            return await transaction.run_steps(steps)
+        return await self._again(lambda: self._backend.read_steps(steps))
+
+    async def restructure(self, fn: Callable[[Connection], T]) -> T:
+        """Call a plain ``fn(connection)`` that changes tables, alone among all processes.
+
+        For migrations, the same on both databases: one transaction without time limits, under
+        an exclusive lock that others wait for here. SQLite: in the writer thread, foreign keys
+        are looked at before the commit instead of at each statement. PostgreSQL: on a
+        connection of its own; ``fn`` runs in the event loop and must not block it. It is never
+        repeated.
+        """
+        self.refuse_inside_transaction("changing tables")
+        result: T = await self._backend.restructure(fn)
+        return result
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """A transaction of this task; see ``DatabaseProviderProtocol.transaction``.

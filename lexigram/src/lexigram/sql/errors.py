@@ -11,10 +11,14 @@ __all__ = [
     "DatabaseAccessError",
     "DatabaseError",
     "DatabaseLockedError",
+    "DatabaseOutdatedError",
+    "DatabaseTooNewError",
     "DatabaseUnavailableError",
     "DatabaseUrlError",
     "DiskFullError",
     "DriverMissingError",
+    "MigrationError",
+    "MigrationSetupError",
     "SerializationConflictError",
     "StatementTimeoutError",
     "TransactionScopeError",
@@ -91,9 +95,33 @@ class ConstraintViolationError(DatabaseError):
 
 
 class CommitUncertainError(DatabaseError):
-    """The connection was lost during COMMIT: nobody knows whether it happened."""
+    """The connection was lost while the server committed: nobody knows whether it happened."""
 
     code = "LEX_ERR_DB_113"
+
+
+class MigrationError(DatabaseError):
+    """A migration failed; all migrations of this run were rolled back."""
+
+    code = "LEX_ERR_DB_120"
+
+
+class MigrationSetupError(ConfigurationError):
+    """An installed distribution offers migrations that cannot be used."""
+
+    code = "LEX_ERR_DB_121"
+
+
+class DatabaseTooNewError(DatabaseError):
+    """The database has a revision that this installation does not know."""
+
+    code = "LEX_ERR_DB_122"
+
+
+class DatabaseOutdatedError(DatabaseError):
+    """Migrations are pending, and nobody said that they may be run at the start."""
+
+    code = "LEX_ERR_DB_123"
 
 
 _TRANSIENT = (DatabaseUnavailableError, DatabaseLockedError, SerializationConflictError)

@@ -1,8 +1,12 @@
-"""The two statements that are put together from names."""
+"""Statements that no store owns."""
 
 from __future__ import annotations
 
 from functools import lru_cache
+
+# One number for all distributions; the lock is the database's and ends with the transaction, so a
+# killed process holds nothing.
+MIGRATION_LOCK = "SELECT pg_advisory_xact_lock(5282041503)"
 
 
 @lru_cache(maxsize=512)

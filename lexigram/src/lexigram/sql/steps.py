@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
-
-from sqlalchemy import Connection
 
 from lexigram.contracts.data.sql.database import QueryResult
 
@@ -14,11 +12,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+
+class Many(list[Any]):
+    """As parameters: the statement is done for each item of it, without rows in return.
+
+    An item has values for ``?``; on SQLite it may be a mapping for ``:name``.
+    """
+
+
 Step: TypeAlias = tuple[str, Sequence[Any]]
 Steps: TypeAlias = Generator[Step, QueryResult, T]
 
 
-def walked(connection: Connection, steps: Steps[T]) -> T:
+def walked(execute: Callable[[str, Sequence[Any]], QueryResult], steps: Steps[T]) -> T:
     """Do the steps in the calling thread."""
     answer: QueryResult | None = None
     while True:
@@ -27,12 +33,7 @@ def walked(connection: Connection, steps: Steps[T]) -> T:
         except StopIteration as end:
             value: T = end.value
             return value
-        found = connection.exec_driver_sql(sql, tuple(params))
-        if found.returns_rows:
-            rows = [dict(row) for row in found.mappings()]
-            answer = QueryResult(rows=rows, row_count=len(rows))
-        else:
-            answer = QueryResult(row_count=max(found.rowcount, 0))
+        answer = execute(sql, params)
 
 
 async def walked_async(connection: PostgresConnection, steps: Steps[T]) -> T:

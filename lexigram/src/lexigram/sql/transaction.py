@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 
@@ -14,6 +14,9 @@ from lexigram.sql.errors import TransactionScopeError
 
 if TYPE_CHECKING:
     from lexigram.sql.database import Database
+    from lexigram.sql.steps import Steps
+
+T = TypeVar("T")
 
 ROLLBACK_SECONDS = 5.0  # a cancelled task waits this long for its rollback, then it is cut off
 
@@ -30,6 +33,10 @@ class Session(Protocol):
 
     async def run(self, fn: Callable[[Any], Any]) -> Any:
         """Several statements."""
+        ...
+
+    async def run_steps(self, steps: Callable[[], Steps[T]]) -> T:
+        """Several statements of a generator."""
         ...
 
     async def commit(self) -> None:
@@ -72,6 +79,11 @@ class Transaction:
         """What ``Database.run`` does, in this transaction."""
         self.check_usable()
         return await self._session.run(fn)
+
+    async def run_steps(self, steps: Callable[[], Steps[T]]) -> T:
+        """What ``Database.run_steps`` does, in this transaction."""
+        self.check_usable()
+        return await self._session.run_steps(steps)
 
     def check_usable(self) -> None:
         """Raise TransactionScopeError after the end and in every task but the owner."""

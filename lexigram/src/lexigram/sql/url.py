@@ -47,9 +47,14 @@ def shown(url: URL) -> str:
     return url.render_as_string(hide_password=True)
 
 
+def is_in_memory(url: URL) -> bool:
+    """True for a SQLite URL without a file."""
+    return url.drivername == "sqlite" and url.database in (None, "", ":memory:")
+
+
 def file_of(url: URL) -> Path | None:
     """The file of a SQLite URL; None in memory."""
-    if url.database in (None, "", ":memory:"):
+    if is_in_memory(url):
         return None
     return Path(str(url.database)).absolute()
 

@@ -11,9 +11,10 @@ from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
 from lexigram.contracts.data.locks import ResourceLockProtocol
 from lexigram.contracts.data.sql.database import DatabaseError, DatabaseProviderProtocol
 from lexigram.di import Provider, ProviderPriority
-from lexigram.sql.config import SqlConfig
+from lexigram.sql.config import Migrate, SqlConfig
 from lexigram.sql.database import Database
 from lexigram.sql.locks import SqlResourceLocks
+from lexigram.sql.migrate import check, upgrade
 
 
 class SqlProvider(Provider):
@@ -38,16 +39,23 @@ class SqlProvider(Provider):
         container.singleton(SqlConfig, self.config)
         container.singleton(Database, database)
         container.singleton(DatabaseProviderProtocol, database)
-        self._locks = locks = SqlResourceLocks(database)
+        locks = SqlResourceLocks(database)
         container.singleton(SqlResourceLocks, locks)
         container.singleton(ResourceLockProtocol, locks)
 
     async def boot(self, container: BootContainerProtocol) -> None:
-        """Open the database; an embedded one gets its tables, PostgreSQL only when told."""
+        """Open the database; its tables are upgraded or checked, as ``sql.migrate`` says."""
         assert self._database is not None
         await self._database.connect()
-        if self._database.dialect == "sqlite":
-            await self._locks.create_tables()
+        try:
+            if _upgrades_itself(self.config, self._database):
+                await upgrade(self._database)
+            else:
+                await check(self._database)
+        except BaseException:  # who failed to boot is not shut down
+            with anyio.CancelScope(shield=True):
+                await self._database.close()
+            raise
 
     async def shutdown(self) -> None:
         """Close the database."""
@@ -74,3 +82,9 @@ class SqlProvider(Provider):
             duration_ms=(perf_counter() - started) * 1000,
             details={"database": self._database.address},
         )
+
+
+def _upgrades_itself(config: SqlConfig, database: Database) -> bool:
+    if config.migrate is Migrate.AUTO:
+        return database.dialect == "sqlite"
+    return config.migrate is Migrate.ALWAYS

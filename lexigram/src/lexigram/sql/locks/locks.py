@@ -26,6 +26,8 @@ logger = get_logger(__name__)
 
 _CHANNEL = "lexigram_locks"
 _REFRESHES = 5  # per ttl: a holder survives some refreshes that fail
+_KEY = 255  # characters of a key in the table
+_MARK_SECONDS = 5.0  # that the mark of who waits outlives him when he dies
 
 
 class SqlResourceLocks:
@@ -34,10 +36,6 @@ class SqlResourceLocks:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._released = WakeUp(database, _CHANNEL, poll=1.0)
-
-    async def create_tables(self) -> None:
-        """Make the two tables where they are missing; safe in many processes at once."""
-        await self._do(self._create)
 
     async def acquire(
         self,
@@ -107,7 +105,8 @@ class SqlResourceLocks:
 
     async def get(self, key: str) -> ResourceLock | None:
         """The lock as it is now, or None when nobody has it."""
-        return await self._do(lambda: self._get(key))
+        # Only a look: who holds the database in a write does not keep others from seeing it.
+        return await self._do(lambda: self._get(key), self._database.read_steps)
 
     async def sweep_expired(self) -> int:
         """Remove rows of expired locks; how many."""
@@ -123,13 +122,6 @@ class SqlResourceLocks:
         return True
 
     # --- the steps: one transaction each -------------------------------------------------------
-
-    def _create(self) -> Steps[None]:
-        if self._database.dialect == "postgresql":
-            yield sql.LOCK_SCHEMA, ()
-        for statement in (sql.CREATE_LOCKS, sql.CREATE_LOCKS_EXPIRY, sql.CREATE_FENCE):
-            yield statement, ()
-        yield sql.FIRST_FENCE, ()
 
     def _acquire(
         self, key: str, holder: str, kind: ResourceLockKind, ttl: float, notes: str
@@ -186,7 +178,7 @@ class SqlResourceLocks:
             lock = await acquire()
             if lock is None and max_wait != 0:
                 with anyio.move_on_after(max_wait):
-                    lock = await self._tried_until_granted(acquire)
+                    lock = await self._tried_until_granted(key, holder, acquire)
             if lock is None:
                 raise await self._conflict(key, max_wait)
         except BaseException:
@@ -197,15 +189,23 @@ class SqlResourceLocks:
         return lock
 
     async def _tried_until_granted(
-        self, acquire: Callable[[], Awaitable[ResourceLock | None]]
+        self, key: str, holder: str, acquire: Callable[[], Awaitable[ResourceLock | None]]
     ) -> ResourceLock:
         backoff, attempt = Backoff(first=0.02, cap=1.0), 0
-        async with self._released.waiting() as waiter:
-            while True:
-                if (lock := await acquire()) is not None:
-                    return lock
-                attempt += 1
-                await waiter.wait(at_most=backoff.delay(attempt))
+        mark = sql.WAITING + key
+        try:
+            async with self._released.waiting() as waiter:
+                while True:
+                    if (lock := await acquire()) is not None:
+                        return lock
+                    # One of several that wait has it; a key without room for it goes without.
+                    if len(mark) <= _KEY:
+                        await self.acquire(mark, holder, ttl=_MARK_SECONDS)
+                    attempt += 1
+                    await waiter.wait(at_most=backoff.delay(attempt))
+        finally:
+            with anyio.move_on_after(_MARK_SECONDS, shield=True):
+                await self._do(lambda: self._release(mark, holder))
 
     async def _refresh_until_lost(self, key: str, holder: str, ttl: float) -> None:
         """Return once the lock cannot be ours any more; a failing database is asked again."""
@@ -245,9 +245,13 @@ class SqlResourceLocks:
         except DatabaseError as error:  # those who wait look again by themselves
             logger.warning("waiters for a lock could not be woken", error=str(error))
 
-    async def _do(self, steps: Callable[[], Steps[T]]) -> T:
+    async def _do(
+        self,
+        steps: Callable[[], Steps[T]],
+        door: Callable[[Callable[[], Steps[T]]], Awaitable[T]] | None = None,
+    ) -> T:
         try:
-            return await self._database.run_steps(steps)
+            return await (door or self._database.run_steps)(steps)
         except TransactionScopeError:
             raise
         except DatabaseError as error:

@@ -2,33 +2,9 @@
 
 from __future__ import annotations
 
-# Two processes that create the tables at once: PostgreSQL's IF NOT EXISTS is not enough, the
-# second one fails on the catalogue's own unique index. The lock ends with the transaction.
-LOCK_SCHEMA = "SELECT pg_advisory_xact_lock(5282041503)"
-
-CREATE_LOCKS = """
-CREATE TABLE IF NOT EXISTS lexigram_locks (
-    resource_key VARCHAR(255) NOT NULL PRIMARY KEY,
-    holder_id VARCHAR(255) NOT NULL,
-    holder_kind VARCHAR(32) NOT NULL,
-    holder_meta TEXT NOT NULL,
-    fence BIGINT NOT NULL,
-    acquired_at DOUBLE PRECISION NOT NULL,
-    expires_at DOUBLE PRECISION NOT NULL
-)"""
-
-# For the sweep alone; all other statements go by the primary key.
-CREATE_LOCKS_EXPIRY = (
-    "CREATE INDEX IF NOT EXISTS ix_lexigram_locks_expires_at ON lexigram_locks (expires_at)"
-)
-
-# One row for all keys. It outlives the locks, so fences go on after a sweep.
-CREATE_FENCE = """
-CREATE TABLE IF NOT EXISTS lexigram_lock_fence (
-    id INTEGER NOT NULL PRIMARY KEY,
-    last BIGINT NOT NULL
-)"""
-FIRST_FENCE = "INSERT INTO lexigram_lock_fence VALUES (1, 0) ON CONFLICT (id) DO NOTHING"
+# Before the key of a lock somebody waits for: the row of its own that says so. Those who take locks
+# one right after the other look for it and let him in.
+WAITING = "waiting:"
 
 # Primary key; no lock. The common answer "somebody has it" costs nothing more than this.
 FIND = """

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from inspect import isawaitable
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
+from sqlalchemy import Connection
 
 from lexigram.contracts.data.sql.database import DatabaseError, QueryResult
 from lexigram.sql.config import SqlConfig
@@ -16,9 +17,11 @@ from lexigram.sql.errors import (
     CommitUncertainError,
     DatabaseUnavailableError,
     DriverMissingError,
+    StatementTimeoutError,
     TransactionScopeError,
     TransactionTimeoutError,
 )
+from lexigram.sql.steps import Steps, walked_async
 from lexigram.sql.subscriptions import Subscription
 from lexigram.sql.url import parsed, shown
 
@@ -36,6 +39,8 @@ except ModuleNotFoundError as missing:
         "PostgreSQL needs the package asyncpg, which is not installed",
         hint='pip install "lexigram[postgres]"',
     ) from missing
+
+T = TypeVar("T")
 
 _GRACE = 2.0  # seconds between the server's own limit for a statement and ours
 
@@ -74,16 +79,21 @@ class PostgresBackend:
         """One statement: no BEGIN, no COMMIT, straight to the driver."""
         pool, driver = await self.taken()
         try:
-            result = await fetched(driver, sql, params, self.address)
-            if driver.is_in_transaction():
-                raise TransactionScopeError(
-                    "a statement began a transaction", hint="use `async with db.transaction()`"
-                )
-            return result
+            return await self._alone(driver, sql, params)
+        except DatabaseError as error:
+            if _is_answered(error):
+                raise
+            raise _uncertain("a statement that commits by itself") from error
         finally:
             pool.release(driver)
 
-    query = execute
+    async def query(self, sql: str, params: Sequence[Any]) -> QueryResult:
+        """The same for what changes nothing, so a lost answer is a lost connection only."""
+        pool, driver = await self.taken()
+        try:
+            return await self._alone(driver, sql, params)
+        finally:
+            pool.release(driver)
 
     async def run(self, fn: Callable[[Any], Any]) -> Any:
         """One transaction around an async function."""
@@ -98,6 +108,11 @@ class PostgresBackend:
             raise
         return result
 
+    async def run_steps(self, steps: Callable[[], Steps[T]]) -> T:
+        """One transaction around a generator."""
+        result: T = await self.run(lambda connection: walked_async(connection, steps()))
+        return result
+
     async def read(self, fn: Callable[[Any], Any]) -> Any:
         """One read-only snapshot."""
         session = self.session("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -107,6 +122,21 @@ class PostgresBackend:
         finally:
             with anyio.CancelScope(shield=True):
                 await session.rollback()
+
+    async def read_steps(self, steps: Callable[[], Steps[T]]) -> T:
+        """One read-only snapshot around a generator."""
+        result: T = await self.read(lambda connection: walked_async(connection, steps()))
+        return result
+
+    async def restructure(self, fn: Callable[[Connection], Any]) -> Any:
+        """One transaction of a plain function, on a connection made for it."""
+        # SQLAlchemy's engine is needed for this alone.
+        from lexigram.sql.postgres.restructure import restructured
+
+        try:
+            return await restructured(self._dsn, self._config.connect_timeout, fn)
+        except FOREIGN as error:
+            raise self._unreachable(error) from error
 
     def session(self, begin: str = "BEGIN") -> PostgresSession:
         """A transaction, not begun yet."""
@@ -119,6 +149,14 @@ class PostgresBackend:
     async def notify(self, channel: str, payload: str) -> None:
         """Wake listeners of all processes."""
         await self.execute("SELECT pg_notify(?, ?)", (channel, payload))
+
+    async def _alone(self, driver: Driver, sql: str, params: Sequence[Any]) -> QueryResult:
+        result = await fetched(driver, sql, params, self.address)
+        if driver.is_in_transaction():
+            raise TransactionScopeError(
+                "a statement began a transaction", hint="use `async with db.transaction()`"
+            )
+        return result
 
     async def taken(self) -> tuple[Pool, Driver]:
         """A live connection of the pool; the pool itself replaces those a restart left dead."""
@@ -212,6 +250,11 @@ class PostgresSession:
         finally:
             connection.end()
 
+    async def run_steps(self, steps: Callable[[], Steps[T]]) -> T:
+        """A generator, one statement after the other."""
+        result: T = await self.run(lambda connection: walked_async(connection, steps()))
+        return result
+
     async def commit(self) -> None:
         """COMMIT; a connection lost here leaves the outcome unknown, and the error says so."""
         driver, answer = self._held(), ""
@@ -222,10 +265,7 @@ class PostgresSession:
         except FOREIGN as error:
             if not is_connection_loss(error) and not isinstance(error, TimeoutError):
                 raise translated(error, self._backend.address) from error
-            raise CommitUncertainError(
-                "the connection was lost during COMMIT; it may or may not have happened",
-                hint="look whether the change is there before doing it again",
-            ) from error
+            raise _uncertain("COMMIT") from error
         await self._give_back()
         if answer == "ROLLBACK":
             raise DatabaseError(
@@ -293,6 +333,20 @@ class PostgresSession:
         driver, self._driver = self._driver, None
         if driver is not None and self._pool is not None:
             self._pool.release(driver)
+
+
+def _is_answered(error: DatabaseError) -> bool:
+    """False when the statement was sent and the server's verdict on it never came."""
+    if isinstance(error, StatementTimeoutError):
+        return error.details["sqlstate"] is not None  # stopped by the server, else given up by us
+    return not isinstance(error, DatabaseUnavailableError)
+
+
+def _uncertain(moment: str) -> CommitUncertainError:
+    return CommitUncertainError(
+        f"the connection was lost during {moment}; it may or may not have happened",
+        hint="look whether the change is there before doing it again",
+    )
 
 
 async def _awaitable(work: Any) -> Any:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from sqlalchemy import Executable
+from sqlalchemy import ColumnDefault, Executable
 from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
+from sqlalchemy.sql.compiler import Compiled, ExpandedState, SQLCompiler
 
-from lexigram.contracts.data.sql.database import QueryResult
+from lexigram.contracts.data.sql.database import DatabaseError, QueryResult
 from lexigram.sql.errors import TransactionScopeError
 from lexigram.sql.placeholders import numbered
 from lexigram.sql.postgres.errors import FOREIGN, translated
+from lexigram.sql.steps import Many
 
 # A connection of asyncpg or the pool's stand-in for one; asyncpg has no types to name them by.
 Driver: TypeAlias = Any
@@ -37,8 +39,15 @@ class PostgresConnection:
         self, statement: str | Executable, params: Sequence[Any] | Mapping[str, Any] = ()
     ) -> QueryResult:
         """Positional parameters for text, named ones for SQLAlchemy Core."""
+        if isinstance(statement, str) and isinstance(params, Many):
+            return await repeated(self.driver, statement, params, self._address)
         if isinstance(statement, str):
             return await fetched(self.driver, statement, tuple(params), self._address)
+        if not isinstance(params, Mapping) and params:
+            raise DatabaseError(
+                "a SQLAlchemy statement takes one set of parameters, by name",
+                hint='write execute(statement, {"name": value})',
+            )
         sql, values = compiled(statement, dict(params))
         return await prepared(self.driver, sql, values, self._address)
 
@@ -49,15 +58,31 @@ class PostgresConnection:
 
 def compiled(statement: Executable, params: Mapping[str, Any]) -> tuple[str, list[Any]]:
     """A Core statement as PostgreSQL text and the values in their order."""
-    made = statement.compile(  # type: ignore[attr-defined]
-        dialect=_DIALECT, compile_kwargs={"render_postcompile": True}
-    )
-    values = made.construct_params(params)
-    process = made._bind_processors  # noqa: SLF001 - the public way needs an engine
-    names = made.positiontup or []
-    return str(made), [
-        process[name](values[name]) if name in process else values[name] for name in names
-    ]
+    columns = {"column_keys": list(params)} if params else {}  # those an INSERT is to name
+    made: Compiled = statement.compile(dialect=_DIALECT, **columns)  # type: ignore[attr-defined]
+    if not isinstance(made, SQLCompiler):  # CREATE TABLE and the like: no values
+        return str(made), []
+    state = made.construct_expanded_state({**_defaults(made), **params})
+    return state.statement, [_bound(made, state, name) for name in state.positiontup or ()]
+
+
+def _defaults(made: SQLCompiler) -> dict[str, Any]:
+    """Values of columns whose default is made by Python; nobody else would ask for them here."""
+    wanted = [(column, column.default) for column in made.insert_prefetch]
+    wanted += [(column, column.onupdate) for column in made.update_prefetch]
+    return {
+        column.key: default.arg(None) if default.is_callable else default.arg
+        for column, default in wanted
+        if isinstance(default, ColumnDefault)
+    }
+
+
+def _bound(made: SQLCompiler, state: ExpandedState, name: str) -> Any:
+    """A value as its column type hands it to the driver."""
+    value, process = state.parameters[name], state.processors.get(name)
+    if process is None and name in made.binds:
+        process = made.binds[name].type.dialect_impl(_DIALECT).bind_processor(_DIALECT)
+    return value if process is None else process(value)
 
 
 async def fetched(driver: Driver, sql: str, params: Sequence[Any], address: str) -> QueryResult:
@@ -65,10 +90,21 @@ async def fetched(driver: Driver, sql: str, params: Sequence[Any], address: str)
     return await prepared(driver, numbered(sql), params, address)
 
 
+async def repeated(driver: Driver, sql: str, many: Many, address: str) -> QueryResult:
+    """The statement for each item, in one round trip."""
+    try:
+        await driver.executemany(numbered(sql), many)
+    except FOREIGN as error:
+        raise translated(error, address) from error
+    return QueryResult(row_count=len(many))
+
+
 async def prepared(driver: Driver, sql: str, params: Sequence[Any], address: str) -> QueryResult:
     """The same with ``$1`` placeholders; asyncpg keeps the prepared statement."""
     try:
-        # What Connection.fetch does inside, but with the command tag: it says how many rows.
+        # What Connection.fetch does inside, but with the command tag, which says how many rows
+        # were touched. In public, fetch() drops the tag and execute() the rows; a prepared
+        # statement has both, but leaves it to us to prepare again after a change of the schema.
         rows, tag, _ = await driver._execute(  # noqa: SLF001
             sql, params, 0, None, return_status=True
         )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import anyio.to_thread
 from sqlalchemy import Connection
@@ -19,10 +20,13 @@ from lexigram.sql.sqlite import opening
 from lexigram.sql.sqlite.errors import FOREIGN, translated
 from lexigram.sql.sqlite.handle import Handle, too_long
 from lexigram.sql.sqlite.thread import Job, Worker
+from lexigram.sql.steps import Steps
 from lexigram.sql.subscriptions import Subscription, Subscriptions
 from lexigram.sql.url import file_of, parsed
 
 T = TypeVar("T")
+
+_LOCK_PAUSE = 0.05  # seconds between two looks whether another process has done its migration
 
 _memories = count(1)
 
@@ -78,9 +82,30 @@ class SqliteBackend:
             lambda handle, job: handle.transact(fn, job, "BEGIN IMMEDIATE")
         )
 
+    async def run_steps(self, steps: Callable[[], Steps[T]]) -> T:
+        """One transaction on the writer, without SQLAlchemy in between."""
+        return await self.writer.call(
+            lambda handle, job: handle.transact_steps(steps, job, "BEGIN IMMEDIATE")
+        )
+
     async def read(self, fn: Callable[[Connection], T]) -> T:
         """One snapshot on a reader: one hop."""
         return await self._reader.call(lambda handle, job: handle.transact(fn, job, "BEGIN"))
+
+    async def read_steps(self, steps: Callable[[], Steps[T]]) -> T:
+        """One snapshot on a reader, without SQLAlchemy in between."""
+        return await self._reader.call(
+            lambda handle, job: handle.transact_steps(steps, job, "BEGIN")
+        )
+
+    async def restructure(self, fn: Callable[[Connection], T]) -> T:
+        """One transaction on the writer, under a lock file; a database in memory needs none."""
+        lock = None if self._file is None else await self._locked(self._file)
+        try:
+            return await self.writer.call(lambda handle, job: handle.restructure(fn, job))
+        finally:
+            if lock is not None:
+                lock.close()
 
     def session(self) -> SqliteSession:
         """An interactive transaction, not begun yet."""
@@ -118,11 +143,18 @@ class SqliteBackend:
         except FOREIGN as error:
             raise translated(error, str(self._file)) from error
         except OSError as error:
-            raise DatabaseAccessError(
-                f"{self._file} cannot be opened for writing: {error.strerror}",
-                details={"database": str(self._file)},
-                hint="SQLite writes beside the file too: the folder must exist and be writable",
-            ) from error
+            raise _unwritable(self._file, error) from error
+
+    async def _locked(self, file: Path) -> BinaryIO:
+        """Ask again and again: a wait in the system call could not be cancelled."""
+        while True:
+            try:
+                lock = await anyio.to_thread.run_sync(opening.taken_lock, file)
+            except OSError as error:
+                raise _unwritable(file, error) from error
+            if lock is not None:
+                return lock
+            await anyio.sleep(_LOCK_PAUSE)
 
     async def _started(self, name: str, *, reader: bool) -> Worker:
         worker = Worker(name)
@@ -167,6 +199,10 @@ class SqliteSession:
     async def run(self, fn: Callable[[Connection], T]) -> T:
         """One hop, several statements."""
         return await self._do(lambda handle, _: handle.apply(fn))
+
+    async def run_steps(self, steps: Callable[[], Steps[T]]) -> T:
+        """One hop, several statements."""
+        return await self._do(lambda handle, _: handle.walk(steps))
 
     async def commit(self) -> None:
         """Commit and let the writer go."""
@@ -222,3 +258,11 @@ class SqliteSession:
             "the transaction was rolled back by an error in it, or the database was closed",
             hint="let the first error end the block",
         )
+
+
+def _unwritable(file: Path, error: OSError) -> DatabaseAccessError:
+    return DatabaseAccessError(
+        f"{file} cannot be opened for writing: {error.strerror}",
+        details={"database": str(file)},
+        hint="SQLite writes beside the file too: the folder must exist and be writable",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import math
 import sqlite3
 import time
 import uuid
@@ -17,12 +18,14 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine
 from lexigram.contracts.data.sql.database import DatabaseError, QueryResult
 from lexigram.sql.config import SqlConfig
 from lexigram.sql.errors import (
+    ConstraintViolationError,
     StatementTimeoutError,
     TransactionScopeError,
     TransactionTimeoutError,
 )
 from lexigram.sql.sqlite import opening
 from lexigram.sql.sqlite.errors import FOREIGN, translated
+from lexigram.sql.steps import Many, Steps, walked
 
 if TYPE_CHECKING:
     from lexigram.sql.sqlite.thread import Job
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _STEPS = 5_000  # of SQLite's virtual machine between two looks at the clock: well under 1 ms
+
+
+_STORED = {str, int, float, bytes, bool, type(None)}  # nearly all values: asked first
 
 
 class JobCancelled(Exception):
@@ -78,6 +84,8 @@ class Handle:
         raw = self._opened
         self._start_clock()
         try:
+            if isinstance(params, Many):
+                return QueryResult(row_count=max(raw.executemany(sql, params).rowcount, 0))
             cursor = raw.execute(sql, [_plain(value) for value in params])
             if cursor.description is None:
                 return QueryResult(row_count=max(cursor.rowcount, 0))
@@ -112,19 +120,34 @@ class Handle:
                         hint="write `def fn(connection)`, or use run_steps() for both databases",
                     )
                 if not bookkeeping.is_active:
-                    raise TransactionScopeError(
-                        "the function ended its transaction itself",
-                        hint="return to commit, raise to roll back",
-                    )
+                    raise _ended_itself()
         except FOREIGN as error:
             self._fail(error)
         return result
 
+    def walk(self, steps: Callable[[], Steps[T]]) -> T:
+        """Do the steps of a generator; they may not end the transaction either."""
+        result = walked(self.execute, steps())
+        if not self.in_transaction:
+            raise _ended_itself()
+        return result
+
     def transact(self, fn: Callable[[Connection], T], job: Job[Any], begin: str) -> T:
         """One transaction around a function."""
+        return self._transacted(lambda: self.apply(fn), job, begin)
+
+    def transact_steps(self, steps: Callable[[], Steps[T]], job: Job[Any], begin: str) -> T:
+        """One transaction around a generator, for all stores.
+
+        Straight to the driver: in the thread it takes 1.7x the time of hand-written sqlite3 for
+        one row; through SQLAlchemy it was 2.8x.
+        """
+        return self._transacted(lambda: self.walk(steps), job, begin)
+
+    def _transacted(self, work: Callable[[], T], job: Job[Any], begin: str) -> T:
         self.begin(begin)
         try:
-            result = self.apply(fn)
+            result = work()
             if job.cancelled:
                 raise JobCancelled
             self.commit()
@@ -132,6 +155,25 @@ class Handle:
             self.rollback()
             raise
         return result
+
+    def restructure(self, fn: Callable[[Connection], T], job: Job[Any]) -> T:
+        """One transaction for changes of tables: no time limit, foreign keys judged at its end.
+
+        Replacing a table that others refer to drops it, and with foreign keys on that would
+        delete their rows. The pragma is ignored inside a transaction, so it comes before.
+        """
+
+        def changed(connection: Connection) -> T:
+            self.deadline, self._statement_ends = None, math.inf
+            result = fn(connection)
+            _refuse_orphans(connection)
+            return result
+
+        self._opened.execute("PRAGMA foreign_keys = OFF")
+        try:
+            return self.transact(changed, job, "BEGIN IMMEDIATE")
+        finally:
+            self._opened.execute("PRAGMA foreign_keys = ON")
 
     def begin(self, statement: str = "BEGIN IMMEDIATE") -> None:
         """IMMEDIATE: two deferred transactions may both read and then both want to write."""
@@ -203,6 +245,22 @@ def too_long(config: SqlConfig) -> TransactionTimeoutError:
     )
 
 
+def _ended_itself() -> TransactionScopeError:
+    return TransactionScopeError(
+        "the function ended its transaction itself", hint="return to commit, raise to roll back"
+    )
+
+
+def _refuse_orphans(connection: Connection) -> None:
+    orphan = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
+    if orphan is not None:
+        raise ConstraintViolationError(
+            f"a row of {orphan[0]} would refer to a row of {orphan[2]} that is not there",
+            details={"table": orphan[0], "row": orphan[1], "refers_to": orphan[2]},
+            hint="nothing was changed: the migration must keep or remove both",
+        )
+
+
 def _closed() -> DatabaseError:
     return DatabaseError("the database is not open", hint="use it between connect() and close()")
 
@@ -214,6 +272,8 @@ def _is_interrupt(error: BaseException) -> bool:
 
 def _plain(value: Any) -> Any:
     """What SQLite stores: it has no dates, UUIDs or decimals of its own."""
+    if type(value) in _STORED:
+        return value
     if isinstance(value, dt.datetime | dt.date):
         return value.isoformat()
     if isinstance(value, uuid.UUID | decimal.Decimal):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import sqlite3
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from lexigram.sql.config import SqlConfig
 
@@ -69,6 +71,22 @@ def exclusive(file: Path) -> Iterator[None]:
         yield  # closing the file gives the lock back
 
 
+def taken_lock(file: Path) -> BinaryIO | None:
+    """The lock for changing tables, to be closed; None while another process has it.
+
+    Not the lock of ``prepare``: who opens the file must not wait for a long migration there.
+    """
+    handle = file.with_name(f"{file.name}.migrate.lock").open("a+b")
+    try:
+        _lock(handle.fileno(), wait=False)
+    except OSError as error:
+        handle.close()
+        if error.errno in {errno.EACCES, errno.EAGAIN, errno.EDEADLK}:
+            return None
+        raise
+    return handle
+
+
 def _is_wal(connection: sqlite3.Connection, deadline: float) -> bool:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -80,8 +98,8 @@ def _is_wal(connection: sqlite3.Connection, deadline: float) -> bool:
     return True
 
 
-def _lock(descriptor: int) -> None:
+def _lock(descriptor: int, *, wait: bool = True) -> None:
     if sys.platform == "win32":
-        msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
+        msvcrt.locking(descriptor, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
     else:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
