@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -58,6 +58,7 @@ class Application:
         self._modules = list(modules)
         self._providers = list(providers)
         self._overrides = dict(overrides or {})
+        self._only_looks = False
         self._state = AppState.CREATED
         self._graph: ModuleGraph | None = None
         self._container: Container | None = None
@@ -165,6 +166,20 @@ class Application:
         self._change()
         self._overrides.update(overrides)
 
+    def only_look(self) -> None:
+        """Start without what works by itself; only before the start.
+
+        Every provider is told (``may_work``): no consumers, job workers, schedules, relays and
+        workflows on events. Services do what they are called for, as ever. The commands that
+        look at an application start it so.
+        """
+        if self._state is not AppState.CREATED:
+            raise ApplicationError(
+                f'"{self.name}" is {self._state.value}, and what it starts is decided before',
+                hint="call only_look() before the start",
+            )
+        self._only_looks = True
+
     async def start(self) -> None:
         """Register, freeze, boot. What fails undoes everything and is raised by name."""
         if self._state is not AppState.CREATED:
@@ -252,12 +267,21 @@ class Application:
         configure_logging(self.config.logging)
         anyio.run(self.serve)
 
-    async def serve(self) -> None:
-        """Start, wait for a signal or a death, stop. ``run`` without the event loop."""
-        from lexigram.app.signals import run_until_signal
+    async def serve(self, work: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Start, wait for a signal or a death, stop. ``run`` without the event loop.
+
+        ``work`` runs while the application does, and is cancelled by a signal or a death; the
+        application stops when it has returned.
+        """
+        from lexigram.app.signals import run_until_signal, unless
+
+        async def work_until_death() -> None:
+            assert work is not None
+            await unless(self._died, work)
 
         self._serving = True
-        await run_until_signal(self._start_and_say, self._died.wait, self.stop)
+        wait = self._died.wait if work is None else work_until_death
+        await run_until_signal(self._start_and_say, wait, self.stop)
         log.info("%s stopped", self.name)
         self._raise_death(None)
 
@@ -317,6 +341,8 @@ class Application:
         self._load_config()
         container = self._container = self._compose(graph)
         for seat in self._seats:
+            # Told both ways: a provider may have served another application before.
+            seat.provider.may_work = not self._only_looks
             await seat.provider.register(container.registrar(seat.node, seat.provider))
             seat.provider.state = ProviderState.REGISTERED
             await self._announce("ProviderRegistered", provider=seat.provider.name)

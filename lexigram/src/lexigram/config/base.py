@@ -33,6 +33,11 @@ class BaseConfig:
 
     # Dotted name of the section in files and variables; "" is the root.
     config_section: ClassVar[str] = ""
+    # Variables of another system that set one of these settings, as name -> dotted key in the
+    # section; the LEX_ variable of the setting wins over its alias.
+    env_aliases: ClassVar[Mapping[str, str]] = {}
+    # Variables of another system that have no effect here, and why: told once, in the log.
+    env_dropped: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -19,6 +19,8 @@ from lexigram.config.tree import (
 
 SHOWN_LENGTH = 60  # characters of a value in an error: enough to find it, not to flood the screen
 
+UNKNOWN_KEY = "unknown key"  # how the message of a setting that does not exist begins
+
 NOTHING_TO_SHOW: Final = object()
 
 
@@ -97,7 +99,7 @@ def unknown(name: str, value: Any, known: Collection[str]) -> Fault:
     guess = nearest(name, known)
     listed = "" if guess or not known else f"; known here: {', '.join(sorted(known))}"
     secret = resembles_secret_name(name) or bool(guess and is_secret_name(guess))
-    return Fault(value, f"unknown key{listed}", guess=guess, secret=secret)
+    return Fault(value, f"{UNKNOWN_KEY}{listed}", guess=guess, secret=secret)
 
 
 def unknown_key(

@@ -1,6 +1,6 @@
 """Put the sources of a configuration together, lowest first, and build the config object.
 
-defaults < application.yaml < application.{profile}.yaml < LEX_SECTION__FIELD < explicit object
+defaults < application.yaml < application.{profile}.yaml < aliases < LEX_SECTION__FIELD < explicit object
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from lexigram.config.sources import (
     DEFAULT_FILE,
     RESERVED_VARIABLES,
     environment,
+    read_aliases,
     read_environment,
     read_yaml,
     variable_path,
@@ -78,6 +79,7 @@ def load_config(
     file = Path(base_path) / (path or DEFAULT_FILE)
     tree = read_yaml(file, variables, (lambda: _not_found(file)) if path else None)
     tree.overlay(_read_profile(file, profile, variables))
+    tree.overlay(_aliased(variables, {model.config_section: model, **(sections or {})}))
     tree.overlay(read_environment(variables, section))
     return _build(model, tree, section, sections)
 
@@ -94,9 +96,21 @@ def config_from(model: type[C], data: Mapping[str, Any]) -> C:
 def config_from_env(model: type[C], env: Mapping[str, str] | None) -> C:
     """The config object of variables alone."""
     section = section_path(model.config_section)
-    tree = ConfigTree()
-    tree.overlay(read_environment(environment(env), section))
+    variables = environment(env)
+    tree = _aliased(variables, {model.config_section: model})
+    tree.overlay(read_environment(variables, section))
     return _build(model, tree, section)
+
+
+def _aliased(env: Mapping[str, str], models: Mapping[str, type[Any]]) -> ConfigTree:
+    """What variables of other systems say about the sections that are read."""
+    aliases: dict[str, KeyPath] = {}
+    dropped: dict[str, str] = {}
+    for section, model in models.items():
+        keys: Mapping[str, str] = getattr(model, "env_aliases", {})
+        aliases |= {name: (*section_path(section), *key.split(".")) for name, key in keys.items()}
+        dropped |= getattr(model, "env_dropped", {})
+    return read_aliases(env, aliases, dropped)
 
 
 def _not_found(file: Path) -> ConfigProblem:

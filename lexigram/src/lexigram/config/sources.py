@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -42,6 +43,10 @@ FALSE_WORDS: Final = frozenset({"false", "0", "no", "off"})
 _TAGS = frozenset(
     f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null")
 )
+# Dropped variables that were told already.
+_told: set[str] = set()
+_log = logging.getLogger(__name__)
+_DOCUMENT_VALUES = 20_000  # far more than anybody writes; aliases of aliases would make billions
 _VARIABLE = re.compile(r"\$(\$?)\{([A-Za-z_]\w*)(?::([^}]*))?\}")
 
 
@@ -66,6 +71,21 @@ def read_environment(env: Mapping[str, str], section: KeyPath = ()) -> ConfigTre
         keys = tuple(int(part) if part.isdecimal() else part for part in path)
         if keys[: len(section)] == section:
             _set_variable(tree, keys, name, env[name])
+    return tree
+
+
+def read_aliases(
+    env: Mapping[str, str], aliases: Mapping[str, KeyPath], dropped: Mapping[str, str]
+) -> ConfigTree:
+    """Variables that are known under a name without LEX_; those without an effect are told."""
+    tree = ConfigTree()
+    for name, path in aliases.items():
+        if name in env:
+            _set_variable(tree, path, name, env[name])
+    for name, reason in dropped.items():
+        if name in env and name not in _told:
+            _told.add(name)
+            _log.warning("the variable %s has no effect: %s", name, reason)
     return tree
 
 
@@ -104,11 +124,34 @@ def read_yaml(
     return tree
 
 
+def read_yaml_document(text: str, name: str) -> ConfigTree:
+    """YAML that is not configuration, as a tree; ``name`` stands for its file in places.
+
+    It may come from anybody: ``${VAR}`` is plain text, and what its aliases multiply is bounded.
+    Places have columns: ``name:line:column``.
+    """
+    import yaml
+
+    tree = ConfigTree()
+    try:
+        loader = _loader_class()(text)
+        node = loader.get_single_node()
+    except yaml.MarkedYAMLError as error:
+        tree.problems.append(_yaml_problem(name, error, column_in_place=True))
+    except (yaml.YAMLError, RecursionError) as error:
+        reason = str(error).splitlines()[0]
+        tree.problems.append(_problem(name, f"is not valid YAML: {reason}"))
+    else:
+        if node is not None:
+            _DocumentReader(tree, name, {}, loader).read(node)
+    return tree
+
+
 class _YamlReader:
     """Turns YAML nodes into data: with lines, ``${VAR}``, and no key twice."""
 
     def __init__(
-        self, tree: ConfigTree, path: Path, env: Mapping[str, str], loader: SafeLoader
+        self, tree: ConfigTree, path: Path | str, env: Mapping[str, str], loader: SafeLoader
     ) -> None:
         self.tree = tree
         self.file = path
@@ -236,6 +279,26 @@ class _YamlReader:
         return f"{self.file}:{node.start_mark.line + 1}"
 
 
+class _DocumentReader(_YamlReader):
+    """The same for documents of others."""
+
+    values = 0
+
+    def value(self, node: Node, path: KeyPath, place: str) -> Any:
+        self.values += 1
+        if self.values > _DOCUMENT_VALUES:
+            if self.values == _DOCUMENT_VALUES + 1:
+                self.report(place, path, f"the document has more than {_DOCUMENT_VALUES} values")
+            return Broken()
+        return super().value(node, path, place)
+
+    def interpolate(self, path: KeyPath, place: str, text: str) -> Any:
+        return text
+
+    def place(self, node: Node) -> str:
+        return f"{super().place(node)}:{node.start_mark.column + 1}"
+
+
 @cache
 def _loader_class() -> type[SafeLoader]:
     """A YAML loader with the scalars of YAML 1.2: no sexagesimal, octal or date surprises."""
@@ -273,13 +336,15 @@ def _set_variable(tree: ConfigTree, keys: KeyPath, name: str, value: str) -> Non
     tree.trace.record(keys, name)
 
 
-def _problem(path: Path, message: str) -> ConfigProblem:
+def _problem(path: Path | str, message: str) -> ConfigProblem:
     return ConfigProblem(source=str(path), message=message)
 
 
-def _yaml_problem(path: Path, error: Any) -> ConfigProblem:
+def _yaml_problem(path: Path | str, error: Any, *, column_in_place: bool = False) -> ConfigProblem:
     mark = error.problem_mark or error.context_mark
     place = f"{path}:{mark.line + 1}" if mark is not None else str(path)
     column = f" in column {mark.column + 1}" if mark is not None else ""
+    if column_in_place and mark is not None:
+        place, column = f"{place}:{mark.column + 1}", ""
     text = " ".join(str(error.problem or error.context).split())
     return ConfigProblem(source=place, message=f"is not valid YAML{column}: {text}")

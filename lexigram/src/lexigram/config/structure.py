@@ -218,9 +218,12 @@ def _is_mapping(kind: Any) -> bool:
 def _mapping(value: Any, kind: Any, converter: Converter) -> dict[Any, Any]:
     key_kind, item_kind = get_args(kind) or (Any, Any)
     items = _entries(value, kind)
-    values = _each(items.items(), lambda _, item: converter.structure(item, item_kind))
-    keys = _each(((key, key) for key in items), lambda _, key: _key(key, key_kind, converter))
-    return dict(zip(keys, values, strict=True))
+
+    def entry(key: Any, item: Any) -> tuple[Any, Any]:
+        # A key that is wrong is told first: it may say what its value was meant to be.
+        return _key(key, key_kind, converter), converter.structure(item, item_kind)
+
+    return dict(_each(items.items(), entry))
 
 
 def _key(key: Any, kind: Any, converter: Converter) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, ClassVar
 
 from lexigram.contracts.core.di import BootContainerProtocol, ContainerRegistrarProtocol
@@ -32,6 +33,13 @@ class Provider:
     # Section of the configuration, and the class it is structured into, set as ``self.config``.
     config_key: str | None = None
     config_model: type[Any] | None = None
+
+    # False: the application only looks (``Application.only_look``); start nothing that works by
+    # itself, such as consumers, workers and timers. Known from ``register`` on.
+    may_work: bool = True
+    # What the command says about a worker of its own in this process: ``serve`` and ``worker``
+    # want one, ``serve --no-worker`` none; None leaves it to the configuration.
+    run_worker: bool | None = None
 
     _is_named: ClassVar[bool] = False  # by hand, here or in a base class
     config: Any = None
@@ -65,6 +73,13 @@ class Provider:
             cls._is_named = True
         elif not cls._is_named:
             cls.name = _name_of(cls)
+        for step in ("register", "boot", "shutdown"):
+            function = vars(cls).get(step)
+            if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
+                raise TypeError(
+                    f"{cls.__module__}.{cls.__qualname__}.{step} is awaited, but it is a plain "
+                    f"function: write `async def {step}`"
+                )
 
     @property
     def is_booted(self) -> bool:

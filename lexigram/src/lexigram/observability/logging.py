@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from loguru import Message, Record
 
 # What every standard record has; anything else came in through ``extra=``.
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "fields"}
+# color_message is uvicorn's: the message once more, with escape codes
+_STANDARD = frozenset(
+    {*vars(logging.makeLogRecord({})), "message", "asctime", "fields", "color_message"}
+)
 _LEVEL_NAMES = {
     **{name: LEVELS[name] for name in ("TRACE", "SUCCESS")},
     **{name: getattr(logging, name) for name in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")},

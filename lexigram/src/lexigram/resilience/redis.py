@@ -25,7 +25,12 @@ class RedisState:
         self, url: str, *, prefix: str = "lexigram:resilience", timeout: float = 1.0
     ) -> None:
         self.prefix = prefix
-        self._client = _connect(url, timeout)
+        self._client = connect(
+            url,
+            timeout,
+            purpose="sharing breakers and limiters over redis",
+            setting="resilience.redis_url",
+        )
         self._scripts: dict[str, Any] = {}
         self._silent_until = float("-inf")
         self._lost = False
@@ -42,7 +47,7 @@ class RedisState:
         known = self._scripts.get(script)
         if known is None:
             known = self._scripts[script] = self._client.register_script(script)
-        return await _to_its_end(self._ask(known(keys=keys, args=args)))
+        return await to_its_end(self._ask(known(keys=keys, args=args)))
 
     async def take(self, name: str, speed: float, burst: int, permits: int) -> float:
         """Take permits from the bucket called ``name``: 0, or seconds until they may be there."""
@@ -80,7 +85,7 @@ class RedisState:
         return answer
 
 
-async def _to_its_end(question: Coroutine[Any, Any, Any]) -> Any:
+async def to_its_end(question: Coroutine[Any, Any, Any]) -> Any:
     """The answer; a cancellation passes when the question has been answered or timed out.
 
     The client loses a cancellation that meets its look at an idle connection, and who is
@@ -95,28 +100,35 @@ async def _to_its_end(question: Coroutine[Any, Any, Any]) -> Any:
         raise
 
 
-def _connect(url: str, timeout: float) -> Any:
+def connect(
+    url: str, timeout: float, *, purpose: str, setting: str, max_connections: int | None = None
+) -> Any:
+    """A client that tries everything once; ``purpose`` and ``setting`` are for the errors."""
     try:
-        from redis.asyncio import Redis
+        from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            "sharing breakers and limiters over redis needs the redis client",
+            f"{purpose} needs the redis client",
             hint="pip install 'lexigram[redis]'",
             cause=error,
         ) from error
+    options: dict[str, Any] = {
+        "socket_timeout": timeout,
+        "socket_connect_timeout": timeout,
+        "retry": Retry(NoBackoff(), 0),  # an outcome must not be counted twice
+        **_unintroduced(),
+    }
+    kind: Any = ConnectionPool
+    if max_connections is not None:
+        kind = BlockingConnectionPool
+        options.update(max_connections=max_connections, timeout=timeout)
     try:
-        return Redis.from_url(
-            url,
-            socket_timeout=timeout,
-            socket_connect_timeout=timeout,
-            retry=Retry(NoBackoff(), 0),  # an outcome must not be counted twice
-            **_unintroduced(),
-        )
+        return Redis.from_pool(kind.from_url(url, **options))
     except ValueError as error:
         raise ConfigurationError(
-            f"resilience.redis_url is not usable: {error}",
+            f"{setting} is not usable: {error}",
             hint="it looks like redis://host:6379/0",
             cause=error,
         ) from error

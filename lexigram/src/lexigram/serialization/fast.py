@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, time
 from decimal import Decimal
 from operator import attrgetter
@@ -14,6 +14,8 @@ from attrs import define, field
 
 from lexigram.serialization import types as t
 from lexigram.serialization.registry import TypeRegistry
+
+LEVELS = 8  # containers inside each other that plain data may have on the short way
 
 
 @define(kw_only=True)
@@ -44,6 +46,35 @@ class Shape:
 def shape_of(kind: Any, registry: TypeRegistry, *, native_moments: bool) -> Shape:
     """Look at ``kind``; ``native_moments`` says that the format has moments of its own kind."""
     return _Look(registry, native_moments=native_moments).at(kind)
+
+
+def is_plain(value: Any, levels: int) -> bool:
+    """Whether a dict or list holds only what JSON has, down to its leaves, and no type name.
+
+    What nests deeper than ``levels`` is left to the converter, which measures it.
+    """
+    if value.__class__ is dict:
+        if not _TEXT.issuperset(map(type, value)) or t.TAG in value:
+            return False
+        items = value.values()
+    else:
+        items = value
+    if _PLAIN.issuperset(map(type, items)):
+        return True
+    return all(
+        item.__class__ in _PLAIN
+        or (levels > 1 and item.__class__ in (dict, list) and is_plain(item, levels - 1))
+        for item in items
+    )
+
+
+def is_flat(values: Iterable[Any]) -> bool:
+    """Whether none of them is a container, or anything else but what JSON has."""
+    return _PLAIN.issuperset(map(type, values))
+
+
+_TEXT = frozenset({str})
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def key_order(cls: type[Any], names: list[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Mapping
+from typing import NoReturn
 
 from attrs import evolve, frozen
 
@@ -42,6 +43,25 @@ KNOWN_SERVICES: Mapping[str, Service] = {
         Service(name="nats", title="NATS", port=4222),
     )
 }
+
+
+def do_without(why: str) -> NoReturn:
+    """Skip the running test, or fail it where LEX_REQUIRE_SERVICES is set."""
+    import pytest
+
+    from lexigram.config import flag
+
+    if flag("LEX_REQUIRE_SERVICES"):
+        pytest.fail(f"{why}, and LEX_REQUIRE_SERVICES is set", pytrace=False)
+    pytest.skip(why)
+
+
+def free_port() -> int:
+    """A port of this machine on which nobody listens, for a server of a test's own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def configured_services(lines: Iterable[str]) -> dict[str, Service]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import frozen
 
+from lexigram.cache.values import problem
 from lexigram.contracts.core.clock import ClockProtocol
 from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
 from lexigram.contracts.core.result import Err, Ok, Result
@@ -45,9 +46,7 @@ class FakeCache:
 
     async def get(self, key: str) -> Result[Any, CacheError]:
         """A copy of the value; Ok(None) when it is missing or expired."""
-        if self._failure is not None:
-            return Err(self._failure)
-        return Ok(self._read([key]).get(key))
+        return (await self.get_many([key])).map_sync(lambda found: found.get(key))
 
     async def set(self, key: str, value: Any, ttl: float | None = None) -> Result[None, CacheError]:
         """Store a copy of the value."""
@@ -59,9 +58,10 @@ class FakeCache:
 
     async def delete_many(self, keys: Iterable[str]) -> Result[int, CacheError]:
         """Remove the keys; how many were there."""
-        if self._failure is not None:
-            return Err(self._failure)
-        found = set(self.keys()).intersection(keys)
+        asked = list(keys)
+        if (wrong := self._failure or problem(asked)) is not None:
+            return Err(wrong)
+        found = set(self.keys()).intersection(asked)
         for key in found:
             del self._entries[key]
         return Ok(len(found))
@@ -72,7 +72,8 @@ class FakeCache:
 
     async def exists(self, key: str) -> Result[bool, CacheError]:
         """Whether the key holds a value, None included."""
-        return Err(self._failure) if self._failure is not None else Ok(key in self.keys())
+        wrong = self._failure or problem([key])
+        return Ok(key in self.keys()) if wrong is None else Err(wrong)
 
     async def clear(self) -> Result[None, CacheError]:
         """Remove everything."""
@@ -83,14 +84,16 @@ class FakeCache:
 
     async def get_many(self, keys: Iterable[str]) -> Result[dict[str, Any], CacheError]:
         """Copies of the values that are there, by key."""
-        return Err(self._failure) if self._failure is not None else Ok(self._read(keys))
+        asked = list(keys)
+        wrong = self._failure or problem(asked)
+        return Ok(self._read(asked)) if wrong is None else Err(wrong)
 
     async def set_many(
         self, items: Mapping[str, Any], ttl: float | None = None
     ) -> Result[None, CacheError]:
         """Store copies of all values, or of none when one cannot be copied."""
-        if self._failure is not None:
-            return Err(self._failure)
+        if (wrong := self._failure or problem(items, ttl)) is not None:
+            return Err(wrong)
         expires = None if ttl is None else self.clock.monotonic() + ttl
         entries: dict[str, _Entry] = {}
         for key, value in items.items():

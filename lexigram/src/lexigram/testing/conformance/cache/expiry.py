@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from math import inf, nan
+
+import pytest
 
 from lexigram.contracts.core.result import Ok
-from lexigram.contracts.infra.cache import CacheBackendProtocol
+from lexigram.contracts.infra.cache import CacheBackendProtocol, CacheKeyError
+from lexigram.testing.conformance.backed import Elapse
 from lexigram.testing.conformance.cache.spec import CacheCapability, CacheSpec
 
 SHORT = 0.2  # seconds, which really pass on most backends
 LONGER = 0.3
 LONG = 60.0
-
-Elapse = Callable[[float], Awaitable[None]]
 
 
 class ExpirySpec(CacheSpec, capability=CacheCapability.EXPIRY):
@@ -73,3 +74,12 @@ class ExpirySpec(CacheSpec, capability=CacheCapability.EXPIRY):
         await elapse(LONGER)
         await subject.set("key", 2)
         assert await subject.get("key") == Ok(2)
+
+    @pytest.mark.parametrize("ttl", [0, -1, nan, inf])
+    async def test_a_ttl_that_is_not_above_0_is_refused_and_the_old_value_stays(
+        self, subject: CacheBackendProtocol, ttl: float
+    ) -> None:
+        await subject.set("key", "old")
+        assert isinstance((await subject.set("key", 1, ttl)).unwrap_err(), CacheKeyError)
+        assert isinstance((await subject.set_many({"key": 1}, ttl)).unwrap_err(), CacheKeyError)
+        assert await subject.get("key") == Ok("old")

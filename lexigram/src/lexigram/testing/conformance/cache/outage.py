@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from lexigram.contracts.core.health import HealthStatus
 from lexigram.contracts.core.result import Result
 from lexigram.contracts.infra.cache import CacheBackendProtocol, CacheError
+from lexigram.testing.conformance.backed import enter
 from lexigram.testing.conformance.cache.spec import CacheCapability, CacheSpec
 
 Call = Callable[[CacheBackendProtocol], Awaitable[Result[Any, CacheError]]]
@@ -36,7 +37,7 @@ class OutageSpec(CacheSpec, capability=CacheCapability.OUTAGE):
         self, subject: CacheBackendProtocol, outage: Callable[[], Any], call: Call
     ) -> None:
         async with AsyncExitStack() as stack:
-            await _enter(stack, outage())
+            await enter(stack, outage())
             assert isinstance((await call(subject)).unwrap_err(), CacheError)
         assert (await call(subject)).is_ok()
 
@@ -44,13 +45,6 @@ class OutageSpec(CacheSpec, capability=CacheCapability.OUTAGE):
         self, subject: CacheBackendProtocol, outage: Callable[[], Any]
     ) -> None:
         async with AsyncExitStack() as stack:
-            await _enter(stack, outage())
+            await enter(stack, outage())
             assert (await subject.health_check(timeout=1.0)).status is HealthStatus.UNHEALTHY
         assert (await subject.health_check()).status is HealthStatus.HEALTHY
-
-
-async def _enter(stack: AsyncExitStack, outage: Any) -> None:
-    if isinstance(outage, AbstractAsyncContextManager):
-        await stack.enter_async_context(outage)
-    else:
-        stack.enter_context(outage)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from threading import Lock
 from typing import Any
 
-import anyio
 import pytest
 
-from lexigram.contracts.infra.cache import CacheBackendProtocol
-from lexigram.testing.conformance.suite import ConformanceSuite
+from lexigram.contracts.infra.cache import CacheBackendProtocol, CacheProtocol
+from lexigram.testing.conformance.backed import BackedSuite
 
 
 class CacheCapability(StrEnum):
@@ -23,14 +20,17 @@ class CacheCapability(StrEnum):
     BATCHES = "batches"  # the *_many methods
     PATTERNS = "patterns"  # delete_pattern
     HEALTH = "health"
+    KEYS = "keys"  # what is no key is an Err; an adapter that adds a prefix cannot tell
     COPIES = "copies"  # changing a value outside does not change the one inside
     REFUSAL = "refusal"  # what cannot be encoded is an Err; fixture `unencodable`
     SHARING = "sharing"  # several caches on one backend; fixture `neighbour`
     OUTAGE = "outage"  # the test can break the backend; fixture `outage`
+    LOADING = "loading"  # get_or_set: the subject is a CacheProtocol
+    SHARED_LOADING = "shared_loading"  # one load among several processes; fixture `peer`
 
 
-class CacheSpec(ConformanceSuite):
-    """The contract, the core, and how a test lets time pass or breaks the backend."""
+class CacheSpec(BackedSuite):
+    """The contract, the core, and what some capabilities need."""
 
     contract = CacheBackendProtocol
     core = frozenset(
@@ -44,22 +44,6 @@ class CacheSpec(ConformanceSuite):
     )
 
     @pytest.fixture
-    def advance(self, subject: CacheBackendProtocol) -> Callable[[float], Any]:
-        """Lets seconds pass for the cache, plain or async; they really pass by default."""
-        return anyio.sleep
-
-    @pytest.fixture
-    def elapse(self, advance: Callable[[float], Any]) -> Callable[[float], Awaitable[None]]:
-        """``advance``, always to be awaited."""
-
-        async def elapse(seconds: float) -> None:
-            done = advance(seconds)
-            if inspect.isawaitable(done):
-                await done
-
-        return elapse
-
-    @pytest.fixture
     def unencodable(self, subject: CacheBackendProtocol) -> Any:
         """A value the backend cannot store."""
         return Lock()
@@ -70,6 +54,6 @@ class CacheSpec(ConformanceSuite):
         pytest.fail("declares 'sharing' but gives no fixture `neighbour`", pytrace=False)
 
     @pytest.fixture
-    def outage(self, subject: CacheBackendProtocol) -> Callable[[], Any]:
-        """Makes a context manager, plain or async, inside which the backend is out of reach."""
-        pytest.fail("declares 'outage' but gives no fixture `outage`", pytrace=False)
+    def peer(self, subject: CacheBackendProtocol) -> CacheProtocol:
+        """Another cache with the same keys on the same backend, as another process has it."""
+        pytest.fail("declares 'shared_loading' but gives no fixture `peer`", pytrace=False)

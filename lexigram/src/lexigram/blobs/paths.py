@@ -1,0 +1,77 @@
+"""Which paths a blob may have: those that mean the same in every store and lead out of none."""
+
+from __future__ import annotations
+
+import re
+
+from lexigram.contracts.data.blobs import BlobPathError
+
+# Where writers put what is not finished; nobody else's business.
+UPLOADS = ".uploads"
+
+_LONGEST_PATH = 1024  # bytes: the limit of S3
+_LONGEST_NAME = 255  # bytes: the limit of most file systems
+_DRIVE = re.compile(r"[A-Za-z]:")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def check_path(path: str) -> None:
+    """Raise BlobPathError, naming the path, unless a blob may have it."""
+    fault = _fault(path, path.split("/")) if path else "it is empty"
+    if fault is not None:
+        raise refused(path, fault)
+
+
+def check_prefix(prefix: str) -> None:
+    """The same for the beginning of a path: it may be empty, or end with ``/``."""
+    if prefix:
+        fault = _fault(prefix, prefix.removesuffix("/").split("/"))
+        if fault is not None:
+            raise refused(prefix, fault)
+
+
+def refused(path: str, fault: str) -> BlobPathError:
+    """The error for a path that a blob cannot have."""
+    return BlobPathError(
+        f"{path!r} cannot be the path of a blob: {fault}",
+        details={"path": path},
+        hint="use a relative path with /, such as 'reports/2026/may.pdf'",
+    )
+
+
+def _fault(path: str, names: list[str]) -> str | None:
+    if path.startswith("/"):
+        return "it is absolute"
+    if _CONTROL.search(path):
+        return "it has a NUL or another control character"
+    if "\\" in path:
+        return "it has a backslash"
+    if _DRIVE.match(path):
+        return "it begins with a drive"
+    if path != path.strip():
+        return "it begins or ends with a blank"  # opendal would cut it off
+    return _fault_of_names(names) or _fault_of_length(path, names)
+
+
+def _fault_of_names(names: list[str]) -> str | None:
+    if ".." in names:
+        return "it has '..'"
+    if "." in names:
+        return "it has '.'"
+    if "" in names:
+        return "it has an empty part"
+    if names[0] == UPLOADS:
+        return f"{UPLOADS} is kept for blobs that are being written"
+    return None
+
+
+def _fault_of_length(path: str, names: list[str]) -> str | None:
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        return "it cannot be written as UTF-8"
+    if size > _LONGEST_PATH:
+        return f"it is longer than {_LONGEST_PATH} bytes"
+    if any(len(name.encode()) > _LONGEST_NAME for name in names):
+        return f"a part of it is longer than {_LONGEST_NAME} bytes"
+    return None

@@ -1,0 +1,249 @@
+"""Turn what is given to ``enqueue`` into a job that any store can keep, or say what is wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from attrs import frozen
+
+from lexigram.contracts.core.errors import LexigramError
+from lexigram.contracts.infra.tasks.errors import JobRefusedError
+from lexigram.contracts.infra.tasks.protocols import JobProtocol
+from lexigram.contracts.infra.tasks.types import DependencyPolicy, Job
+from lexigram.contracts.observability.tracing import TracerProtocol
+from lexigram.serialization import dumps, loads
+from lexigram.tasks.context import ambient_job
+
+# Written by the queue; ignored in a Job, refused in a mapping.
+_QUEUES_OWN = frozenset(
+    {
+        *("status", "created_at", "started_at", "completed_at", "retry_count", "lost_count"),
+        *("last_error", "reason", "cancel_requested"),
+    }
+)
+_CALLERS = frozenset(item.name for item in fields(Job)) - _QUEUES_OWN
+_MAPPING_KEYS = _CALLERS | {"delay"}
+
+# Texts that are keys of an index: PostgreSQL refuses index rows beyond 2,700 bytes.
+_LONGEST_KEY = 512
+
+
+@frozen(kw_only=True)
+class NewJob:
+    """A checked job on its way into a store."""
+
+    job: Job
+    # args, kwargs and trace context as JSON; empty when there are none
+    payload: str
+    # seconds from the store's own now
+    delay: float = 0.0
+
+
+def admitted(
+    task: JobProtocol | Mapping[str, Any],
+    declared: Callable[[str], Mapping[str, Any]] | None = None,
+    tracer: TracerProtocol | None = None,
+) -> NewJob:
+    """The job, checked; JobRefusedError names what is wrong.
+
+    ``declared`` says what the handler of a name declares for keys that a mapping leaves out;
+    ``tracer`` tells the span that enqueues it.
+    """
+    if isinstance(task, Mapping):
+        return _from_mapping(task, declared, tracer)
+    if isinstance(task, Job):
+        return _checked(task, 0.0, tracer)
+    if isinstance(task, JobProtocol):
+        known = {name: getattr(task, name) for name in _CALLERS if hasattr(task, name)}
+        return _checked(Job(**known), 0.0, tracer)
+    raise JobRefusedError(
+        f"a {type(task).__name__} is no job",
+        hint='give a mapping such as {"name": "send_mail", "kwargs": {...}}, or a Job',
+    )
+
+
+def payload_of(
+    payload: str,
+) -> tuple[tuple[Any, ...], dict[str, Any], Mapping[str, str] | None]:
+    """What ``NewJob.payload`` holds: args, kwargs, trace context."""
+    if not payload:
+        return (), {}, None
+    data = loads(payload.encode(), dict[str, Any])
+    return tuple(data["args"]), data["kwargs"], data.get("trace")
+
+
+def result_text(value: Any) -> str | None:
+    """A result as JSON; None is kept as nothing."""
+    return None if value is None else dumps(value).decode()
+
+
+def result_value(text: str | None) -> Any:
+    """The result behind ``result_text``."""
+    return None if text is None else loads(text.encode(), object)
+
+
+def as_mapping(job: Job) -> dict[str, Any]:
+    """What a caller decided about the job, as ``enqueue`` takes it: payload of a dead letter."""
+    default = Job(name="", id="")
+    told = {name: getattr(job, name) for name in sorted(_CALLERS)}
+    return {
+        name: value
+        for name, value in told.items()
+        if name in ("id", "name", "args", "kwargs", "queue") or value != getattr(default, name)
+    }
+
+
+def _from_mapping(
+    task: Mapping[str, Any],
+    declared: Callable[[str], Mapping[str, Any]] | None,
+    tracer: TracerProtocol | None,
+) -> NewJob:
+    unknown = [str(key) for key in task if key not in _MAPPING_KEYS]
+    if unknown:
+        raise JobRefusedError(
+            f"a job has no {', '.join(sorted(unknown))}",
+            details={"unknown": sorted(unknown)},
+            hint=f"keys are {', '.join(sorted(_MAPPING_KEYS))}",
+        )
+    if "name" not in task:
+        raise JobRefusedError("a job needs a name", hint='{"name": "send_mail", ...}')
+    given = dict(task) if declared is None else {**declared(task["name"]), **task}
+    delay = given.pop("delay", 0.0)
+    for key in ("args", "depends_on"):
+        if key in given:
+            given[key] = _listed(key, given[key])
+    return _checked(Job(**given), delay, tracer)
+
+
+def _listed(key: str, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise JobRefusedError(f"{key} of a job is a list, not {value!r}")
+    return tuple(value)
+
+
+def _checked(job: Job, delay: Any, tracer: TracerProtocol | None) -> NewJob:
+    for key in ("name", "id", "queue"):
+        _check(_is_text(getattr(job, key)), job, key, f"one line of 1 to {_LONGEST_KEY} characters")
+    for key in ("unique_key", "idempotency_key", "correlation_id", "causation_id"):
+        value = getattr(job, key)
+        _check(
+            value is None or _is_text(value),
+            job,
+            key,
+            f"nothing, or one line of 1 to {_LONGEST_KEY} characters",
+        )
+    _check(_is_count(job.priority, -(2**31)), job, "priority", "a whole number")
+    _check(_is_count(job.max_retries, 0), job, "max_retries", "0 or more")
+    _check(_is_count(job.max_deliveries, 1), job, "max_deliveries", "1 or more")
+    for key in ("timeout", "result_ttl"):
+        value = getattr(job, key)
+        _check(value is None or _is_seconds(value, above=0), job, key, "seconds above 0, or None")
+    if not _is_seconds(delay, above=-1) or delay < 0:
+        raise JobRefusedError(f"delay of a job is seconds, 0 or more, not {delay!r}")
+    if delay and job.scheduled_at is not None:
+        raise JobRefusedError("a job has a delay or a scheduled_at, not both")
+    _check(_is_moment(job.scheduled_at), job, "scheduled_at", "a moment with a time zone")
+    _check(isinstance(job.kwargs, Mapping), job, "kwargs", "a mapping")
+    if job.depends_on or job.on_dependency_failure is not DependencyPolicy.CANCEL:
+        job = _with_dependencies(job)
+    job = _with_causes(job)
+    if job.trace_context is not None:
+        _check(_is_headers(job.trace_context), job, "trace_context", "headers, or None")
+    elif tracer is not None:
+        job = _with_trace(job, tracer)
+    return NewJob(job=job, payload=_payload(job), delay=float(delay))
+
+
+def _with_dependencies(job: Job) -> Job:
+    _check(all(map(_is_text, job.depends_on)), job, "depends_on", "a list of job ids")
+    if job.id in job.depends_on:
+        raise JobRefusedError(f"job {job.id!r} depends on itself")
+    known = {policy.value for policy in DependencyPolicy}
+    _check(job.on_dependency_failure in known, job, "on_dependency_failure", "cancel or run")
+    return replace(
+        job,
+        on_dependency_failure=DependencyPolicy(job.on_dependency_failure),
+        depends_on=tuple(dict.fromkeys(job.depends_on)),
+    )
+
+
+def _with_causes(job: Job) -> Job:
+    """A job enqueued by the handler of another one belongs to the same story."""
+    context = ambient_job()
+    if context is None or job.causation_id is not None:
+        return job
+    parent = context.job
+    return replace(
+        job,
+        causation_id=parent.id,
+        correlation_id=job.correlation_id or parent.correlation_id or parent.id,
+    )
+
+
+def _with_trace(job: Job, tracer: TracerProtocol) -> Job:
+    headers: dict[str, str] = {}
+    tracer.inject_context(headers)
+    return replace(job, trace_context=headers) if headers else job
+
+
+def _payload(job: Job) -> str:
+    if not job.args and not job.kwargs and not job.trace_context:
+        return ""
+    kept: dict[str, Any] = {"args": list(job.args), "kwargs": dict(job.kwargs)}
+    if job.trace_context:
+        kept["trace"] = dict(job.trace_context)
+    try:
+        text = dumps(kept).decode()
+    except LexigramError as error:
+        raise JobRefusedError(
+            f"the arguments of job {job.name!r} cannot be kept: {error.message}",
+            details={"name": job.name},
+            hint=error.hint,
+        ) from error
+    if "\\u0000" in text:
+        raise JobRefusedError(
+            f"the arguments of job {job.name!r} hold a NUL character",
+            hint="send bytes, which travel as base64, or remove it",
+        )
+    return text
+
+
+def _is_text(value: Any) -> bool:
+    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_KEY:
+        return False
+    return "\x00" not in value and "\n" not in value
+
+
+def _is_headers(value: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    return all(isinstance(text, str) for item in value.items() for text in item)
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**31
+
+
+def _is_seconds(value: Any, *, above: float) -> bool:
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and above < value < timedelta(days=36525).total_seconds()
+    )
+
+
+def _is_moment(value: Any) -> bool:
+    return value is None or (isinstance(value, datetime) and value.tzinfo is not None)
+
+
+def _check(holds: bool, job: Job, key: str, wanted: str) -> None:
+    if not holds:
+        value = getattr(job, key)
+        raise JobRefusedError(
+            f"{key} of a job is {wanted}, not {value!r}", details={"field": key, "job": job.name}
+        )

@@ -1,0 +1,70 @@
+"""Tells metrics and the event bus what happens to jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from lexigram.contracts.core.result import Err
+from lexigram.contracts.events.protocols import EventBusProtocol
+from lexigram.contracts.infra.tasks.types import JobStatus
+from lexigram.contracts.observability.metrics import MetricsProtocol, NoOpMetrics
+from lexigram.observability import get_logger
+from lexigram.tasks.events import JobCancelled, JobEvent, JobFailed
+from lexigram.tasks.store import Ended
+
+logger = get_logger(__name__)
+
+
+class Teller:
+    """Without metrics and bus it does nothing."""
+
+    def __init__(
+        self, metrics: MetricsProtocol | None = None, events: EventBusProtocol | None = None
+    ) -> None:
+        # Nobody asks the metrics that do nothing, per job.
+        self._metrics = None if isinstance(metrics, NoOpMetrics) else metrics
+        self._events = events
+
+    def count(self, what: str, value: float = 1.0, **tags: str) -> None:
+        """Add to counter ``tasks.<what>``."""
+        if self._metrics is not None:
+            self._metrics.increment(f"tasks.{what}", value, tags)
+
+    def gauge(self, what: str, value: float, **tags: str) -> None:
+        """Set gauge ``tasks.<what>``."""
+        if self._metrics is not None:
+            self._metrics.gauge(f"tasks.{what}", value, tags)
+
+    def observe(self, what: str, seconds: float, **tags: str) -> None:
+        """Add one observation to histogram ``tasks.<what>``."""
+        if self._metrics is not None:
+            self._metrics.histogram(f"tasks.{what}", seconds, tags)
+
+    async def tell(self, kind: type[JobEvent], build: Callable[[], JobEvent]) -> None:
+        """Publish the event that ``build`` makes, if it reaches somebody."""
+        if self._events is None or not self._events.has_subscribers(kind):
+            return
+        told = await self._events.publish(build())
+        if isinstance(told, Err):
+            # A job must not fail because somebody who watches it did.
+            logger.warning("a subscriber of a job event failed", error=str(told.error))
+
+    async def ended(self, jobs: Iterable[Ended]) -> None:
+        """Jobs that ended without a worker: in the queue, or because their workers died."""
+        for job in jobs:
+            self.count("finished", name=job.name, queue=job.queue, status=job.status.value)
+            if job.status is JobStatus.FAILED:
+                logger.error(
+                    "job failed for good", job=job.job_id, handler=job.name, reason=job.reason
+                )
+                await self.tell(JobFailed, lambda job=job: _failed(job))  # type: ignore[misc]
+            else:
+                await self.tell(JobCancelled, lambda job=job: _cancelled(job))  # type: ignore[misc]
+
+
+def _failed(job: Ended) -> JobFailed:
+    return JobFailed(job_id=job.job_id, name=job.name, queue=job.queue, reason=job.reason, error="")
+
+
+def _cancelled(job: Ended) -> JobCancelled:
+    return JobCancelled(job_id=job.job_id, name=job.name, queue=job.queue, reason=job.reason)

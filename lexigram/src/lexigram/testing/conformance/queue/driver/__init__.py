@@ -1,0 +1,1 @@
+"""The conformance suite of QueueDriverProtocol, one file per capability."""

@@ -1,0 +1,1 @@
+"""The conformance suite of QueueProtocol, one file per capability."""

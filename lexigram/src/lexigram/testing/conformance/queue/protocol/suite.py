@@ -1,0 +1,27 @@
+"""All that a queue promises, in one class to run."""
+
+from __future__ import annotations
+
+from lexigram.testing.conformance.queue.protocol.delivery import (
+    BacklogSpec,
+    DeliverySpec,
+    FieldsSpec,
+    HealthSpec,
+    PatternSpec,
+)
+from lexigram.testing.conformance.queue.protocol.failing import RetrySpec, StoppingSpec
+from lexigram.testing.conformance.queue.protocol.groups import GroupsSpec, SharingSpec
+
+
+class QueueConformance(
+    DeliverySpec,
+    GroupsSpec,
+    RetrySpec,
+    StoppingSpec,
+    HealthSpec,
+    BacklogSpec,
+    PatternSpec,
+    FieldsSpec,
+    SharingSpec,
+):
+    """Run it on a queue: ``conformance_suite(QueueConformance, my_queue, capabilities={...})``."""

@@ -1,0 +1,1 @@
+"""Brokers and clients for integration tests."""
