@@ -1,22 +1,81 @@
-"""The bus as a module: ``QueueModule.configure(...)`` once at the root of an application."""
+"""The bus as a module: ``configure`` once at the root, ``scope`` wherever there are consumers."""
 
 from __future__ import annotations
 
-from lexigram.di import DynamicModule, Module, module
+from typing import Annotated, Any
+
+from lexigram.contracts.data.outbox import OutboxProtocol, OutboxStoreProtocol
+from lexigram.contracts.infra.tasks import DLQProtocol
+from lexigram.contracts.queue import QueueProtocol
+from lexigram.di import DynamicModule, Module, Named, module
+from lexigram.queue.admin.contributor import QueueAdminContributor
+from lexigram.queue.admin.renderer import PackageWidgetRenderer
 from lexigram.queue.config import NamedQueueConfig, QueueConfig
+from lexigram.queue.consumers.consumer import MessageConsumer
+from lexigram.queue.control import BusControl
+from lexigram.queue.core.dlq import DeadLetterQueue
+from lexigram.queue.core.pipeline import MessagePipeline
+from lexigram.queue.dead_letters import DeadLetters
+from lexigram.queue.di.consumers import ConsumersProvider
+from lexigram.queue.di.operators import DLQ_NAME, HANDLERS, PAGES
 from lexigram.queue.di.provider import QueueProvider
+from lexigram.queue.outbox import TransactionalOutbox
+
+EXPORTS = (
+    QueueProtocol,
+    QueueConfig,
+    MessagePipeline,
+    DeadLetterQueue,
+    OutboxProtocol,
+    OutboxStoreProtocol,
+    TransactionalOutbox,
+    BusControl,
+    DeadLetters,
+    DLQProtocol,
+    Annotated[DLQProtocol, Named(DLQ_NAME)],
+    QueueAdminContributor,
+    PackageWidgetRenderer,
+    *HANDLERS,
+    *PAGES,
+)
 
 
-@module(providers=[QueueProvider], exports=[QueueConfig], is_global=True)
+@module(providers=[QueueProvider], exports=EXPORTS, is_global=True)
 class QueueModule(Module):
-    """Binds the configuration of the bus; the bare class reads section ``queue``."""
+    """Binds the backends of the bus; the bare class reads section ``queue``."""
 
     @classmethod
     def configure(cls, config: QueueConfig | None = None) -> DynamicModule:
         """The bus with an explicit configuration, or with section ``queue`` when None."""
         return DynamicModule(
-            module=cls, providers=[QueueProvider(config)], exports=[QueueConfig], is_global=True
+            module=cls, providers=[QueueProvider(config)], exports=EXPORTS, is_global=True
         )
+
+    @classmethod
+    def scope(cls, *consumers: type[MessageConsumer], **kwargs: Any) -> DynamicModule:
+        """Consumers of the importing module: started after boot, drained before shutdown.
+
+        They see what that module sees. ``imports`` and ``exports`` as for any module.
+        """
+        provider = ConsumersProvider(consumers)
+
+        async def booted(_: type[Module]) -> None:
+            await provider.start()
+
+        async def shutdown(_: type[Module]) -> None:
+            await provider.stop()
+
+        token = type(
+            "_QueueModuleScope",
+            (cls,),
+            {
+                "__module__": cls.__module__,
+                "__lexigram_scope_of__": cls,
+                "on_module_booted": classmethod(booted),
+                "on_module_shutdown": classmethod(shutdown),
+            },
+        )
+        return DynamicModule(module=token, providers=[provider], is_feature=True, **kwargs)
 
     @classmethod
     def stub(cls, config: QueueConfig | None = None) -> DynamicModule:

@@ -1,0 +1,1 @@
+"""The bus, broker by broker."""

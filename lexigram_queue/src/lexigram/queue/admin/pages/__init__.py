@@ -1,0 +1,1 @@
+"""Pages of the console: what they show, as data."""

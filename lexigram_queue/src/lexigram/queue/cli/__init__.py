@@ -1,0 +1,1 @@
+"""What the bus adds to the command line."""

@@ -1,0 +1,1 @@
+"""Code the command line can write for users of the bus."""

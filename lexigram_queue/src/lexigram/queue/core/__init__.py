@@ -1,0 +1,1 @@
+"""Parts around the queue: middleware, dead letters in memory, batches."""

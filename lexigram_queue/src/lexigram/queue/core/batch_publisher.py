@@ -1,0 +1,76 @@
+"""Collect messages and publish them together; in memory, and therefore not transactional.
+
+For messages that must be sent if and only if a transaction commits use ``TransactionalOutbox``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from lexigram.contracts.queue import BusMessage, QueueError, QueueProtocol
+from lexigram.queue.bus import BusQueue
+
+
+@dataclass
+class PendingPublish:
+    """A staged message."""
+
+    topic: str
+    message: BusMessage
+    published: bool = False
+
+
+class BatchedPublisher:
+    """``stage`` some messages, then ``flush`` them in one batch. A crash before loses them."""
+
+    def __init__(self, queue: QueueProtocol) -> None:
+        self._queue = queue
+        self._pending: list[PendingPublish] = []
+
+    @property
+    def pending(self) -> list[PendingPublish]:
+        """What was staged and not yet confirmed, in order."""
+        return [one for one in self._pending if not one.published]
+
+    def stage(self, topic: str, message: BusMessage) -> None:
+        """Keep the message for the next flush."""
+        self._pending.append(PendingPublish(topic, message))
+
+    async def flush(self) -> None:
+        """Publish what is pending; what was not confirmed stays staged, and the error is raised."""
+        errors: list[QueueError] = []
+        by_topic: dict[str, list[PendingPublish]] = defaultdict(list)
+        for one in self.pending:
+            by_topic[one.topic].append(one)
+        for topic, staged in by_topic.items():
+            try:
+                await self._publish(topic, staged)
+            except QueueError as error:
+                errors.append(error)
+        self._pending = self.pending
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            raise ExceptionGroup("some staged messages were not published", errors)
+
+    def clear(self) -> None:
+        """Forget what is staged."""
+        self._pending.clear()
+
+    async def _publish(self, topic: str, staged: list[PendingPublish]) -> None:
+        if not isinstance(self._queue, BusQueue):
+            for one in staged:
+                await self._queue.publish(topic, one.message)
+                one.published = True
+            return
+        unconfirmed: set[str] = set()
+        try:
+            await self._queue.publish_many(topic, [one.message for one in staged])
+        except QueueError as error:
+            every = [one.message.id for one in staged]
+            unconfirmed = set(error.details.get("unconfirmed") or every)
+            raise
+        finally:
+            for one in staged:
+                one.published = one.message.id not in unconfirmed

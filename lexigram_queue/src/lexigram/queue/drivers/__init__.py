@@ -1,0 +1,1 @@
+"""Drivers by name: the registry, and what every driver needs to start."""

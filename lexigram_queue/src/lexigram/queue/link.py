@@ -1,0 +1,76 @@
+"""Keeps a driver connected: whoever meets a failure asks for repair, one task does it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import anyio
+
+from lexigram.contracts.queue import QueueDriverProtocol, QueueError
+from lexigram.queue.background import Background
+from lexigram.sql.leasing import Backoff
+
+PAUSES: Final = Backoff(first=0.1, cap=2.0)  # a broker that is back is used within two seconds
+
+_log = logging.getLogger(__name__)
+
+
+class Link:
+    """The connection of one driver."""
+
+    def __init__(self, driver: QueueDriverProtocol, background: Background, name: str) -> None:
+        self._driver = driver
+        self._background = background
+        self._name = name
+        self._repaired: anyio.Event | None = None  # set while a repair is under way
+        self.last_error: Exception | None = None
+
+    async def open(self, wait: float = 0.0) -> None:
+        """Connect, trying again for ``wait`` seconds; raises the last error."""
+        deadline, attempt = anyio.current_time() + wait, 0
+        while True:
+            try:
+                await self._driver.connect()
+            except QueueError:
+                attempt += 1
+                pause = PAUSES.delay(attempt)
+                if anyio.current_time() + pause > deadline:
+                    raise
+                await anyio.sleep(pause)
+            else:
+                return
+
+    def suspect(self, error: Exception) -> None:
+        """Something failed: have the connection looked at, and go on."""
+        self.last_error = error
+        if self._repaired is None and self._background.is_open:
+            self._repaired = anyio.Event()
+            _log.warning("queue %s lost its broker: %s", self._name, error)
+            self._background.start(self._repair, name=f"queue.{self._name}.repair")
+
+    async def wait_repaired(self) -> None:
+        """Return when no repair is under way."""
+        if self._repaired is not None:
+            await self._repaired.wait()
+
+    @property
+    def is_broken(self) -> bool:
+        """True while a repair is under way."""
+        return self._repaired is not None
+
+    async def _repair(self) -> None:
+        attempt = 0
+        while True:
+            attempt += 1
+            # First a pause: a driver that reconnects by itself is often quicker.
+            await anyio.sleep(PAUSES.delay(attempt))
+            try:
+                await self._driver.connect()
+                break
+            except Exception as error:  # noqa: BLE001 - drivers of others: whatever it is, again
+                self.last_error = error
+        repaired, self._repaired = self._repaired, None
+        if repaired is not None:
+            repaired.set()
+        _log.warning("queue %s has its broker back after %d attempts", self._name, attempt)

@@ -1,0 +1,521 @@
+"""Receives for one consumer: batches → bounded buffer → fixed pool of workers → settle.
+
+Never a task per message: ``concurrency`` workers live as long as the subscription.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
+
+import anyio
+
+from lexigram.contracts.queue import (
+    BusMessage,
+    DeadLetterReason,
+    Delivery,
+    DeliveryGuarantee,
+    QueueDriverProtocol,
+    QueueError,
+)
+from lexigram.contracts.queue.headers import FAIRNESS_KEY
+from lexigram.queue.announce import Announcer
+from lexigram.queue.attempts import Attempts
+from lexigram.queue.background import Background
+from lexigram.queue.errors import UndecodableMessageError
+from lexigram.queue.leases import LeaseKeeper
+from lexigram.queue.link import PAUSES, Link
+from lexigram.queue.options import BusOptions, ConsumerOptions
+from lexigram.queue.payloads import Payloads
+from lexigram.queue.settle import Settler, is_expired
+from lexigram.resilience import RateLimiter
+
+RECEIVE_WAIT: Final = 5.0  # seconds one call of the driver waits for a message
+STALLED_AFTER: Final = 5.0  # seconds beyond that: the call hangs, the connection is dead
+REMEMBERED_IDS: Final = 10_000  # handled ids kept for EXACTLY_ONCE without SQL
+
+_log = logging.getLogger(__name__)
+
+
+class Subscription:
+    """One consumer at work. ``start``, ``pause``, ``resume``, ``stop``."""
+
+    def __init__(
+        self,
+        driver: QueueDriverProtocol,
+        link: Link,
+        announcer: Announcer,
+        payloads: Payloads,
+        settler: Settler,
+        make_attempts: Callable[[], Attempts],
+        options: BusOptions,
+        consumer: ConsumerOptions,
+    ) -> None:
+        self.consumer = consumer
+        self._driver, self._link, self._announcer = driver, link, announcer
+        self._payloads, self._settler, self._make_attempts = payloads, settler, make_attempts
+        self._options = options
+        self._concurrency = consumer.concurrency or options.concurrency
+        self._prefetch = max(
+            consumer.prefetch or options.prefetch, self._concurrency, consumer.batch_size
+        )
+        self._guarantee = consumer.delivery_guarantee or options.delivery_guarantee
+        self._per_key = consumer.max_in_flight_per_key
+        limit = consumer.rate_limit
+        self._limiter = (
+            None if limit is None else RateLimiter(limit.rate, limit.per, burst=limit.burst)
+        )
+        self._is_batched = consumer.batch_size > 1
+        self._is_typed = consumer.payload_type is not Any
+        self._max_deliveries = options.max_deliveries
+        self._is_simple = (
+            consumer.batch_size == 1 and self._per_key is None and self._limiter is None
+        )
+        self._keeper = LeaseKeeper(driver, link, self._held, self._forget)
+        self._background = Background(f"queue.{announcer.queue_name}.{consumer.consumer_id}")
+        self._buffer: deque[Delivery] = deque()
+        # What each worker has in hand.
+        self._running: list[tuple[Delivery, ...]] = [()] * self._concurrency
+        self._low = self._prefetch // 2  # with fewer in the buffer, more are asked for
+        self._idle: deque[asyncio.Future[None]] = deque()  # workers without work
+        self._hungry: asyncio.Event = asyncio.Event()
+        self._handled: OrderedDict[str, None] = OrderedDict()
+        self._paused = False
+        self._started = False
+        self._stopping = False
+        self._finished = anyio.Event()  # set when the last handler returns during a stop
+        self._receiving: dict[str, tuple[float, anyio.CancelScope]] = {}
+        self.handled = 0  # messages whose handler returned
+
+    # Life.
+
+    @property
+    def is_running(self) -> bool:
+        """True between start and stop."""
+        return self._background.is_open and not self._stopping
+
+    @property
+    def has_died(self) -> bool:
+        """True when one of its tasks failed: a defect, shown by health."""
+        return self._started and not self._stopping and not self._background.is_open
+
+    @property
+    def in_flight(self) -> int:
+        """Messages it holds: running and waiting for a worker."""
+        return len(self._buffer) + sum(map(len, self._running))
+
+    async def declare(self) -> None:
+        """Make the groups exist: from now on messages are kept for them. Raises QueueError."""
+        for topic in self.consumer.topics:
+            await self._driver.declare(
+                topic, self.consumer.group, temporary=self.consumer.temporary
+            )
+
+    async def start(self) -> None:
+        """Begin to receive; a broker that is not there is waited for."""
+        # Now, not before: all that booted until here may have added middleware.
+        self._attempts = self._make_attempts()
+        self._stopping = False
+        self._started = True
+        await self._background.open()
+        start, name = self._background.start, self.consumer.consumer_id
+        start(self._settler.run, name=f"{name}.settle")
+        start(self._keeper.run, name=f"{name}.leases")
+        start(self._watch, name=f"{name}.watch")
+        for number in range(self._concurrency):
+            start(self._work, number, name=f"{name}.worker{number}")
+        for topic in self.consumer.topics:
+            start(self._receive, topic, name=f"{name}.receive {topic}")
+        await self._announcer.registered(name)
+
+    def pause(self) -> None:
+        """Receive no more for now; what it holds is handled."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Go on receiving."""
+        self._paused = False
+        self._feed()
+
+    @property
+    def is_paused(self) -> bool:
+        """True between pause and resume."""
+        return self._paused
+
+    async def stop(self, timeout: float | None = None) -> None:
+        """Receive no more, let running handlers finish for ``timeout`` seconds, hand back the rest.
+
+        Nothing is acknowledged that was not handled. A second call does nothing.
+        """
+        if not self._started or self._stopping:
+            return
+        self._finished = anyio.Event()
+        self._stopping = True
+        patience = self._options.drain_timeout if timeout is None else timeout
+        with anyio.CancelScope(shield=True):
+            for _, scope in list(self._receiving.values()):
+                scope.cancel()
+            waiting = list(self._buffer)
+            self._buffer.clear()
+            await self._settler.hand_back(waiting)
+            with anyio.move_on_after(patience):
+                if any(self._running):
+                    await self._finished.wait()
+            unfinished = [one for taken in self._running for one in taken]
+            with anyio.move_on_after(patience):
+                await self._settler.settled()
+            try:
+                await self._background.close()  # cancels handlers that are still running
+            finally:
+                await self._settler.hand_back([*unfinished, *self._buffer])
+                self._buffer.clear()
+            if self.consumer.temporary:
+                await self._drop()
+
+    async def _drop(self) -> None:
+        for topic in self.consumer.topics:
+            try:
+                await self._driver.drop(topic, self.consumer.group)
+            except QueueError as error:
+                self._link.suspect(error)  # it is temporary: the broker drops it by itself
+
+    # In.
+
+    async def _receive(self, topic: str) -> None:
+        """Ask for more whenever there is room; a failing or hanging broker is asked again."""
+        failures = 0
+        while not self._stopping:
+            with anyio.CancelScope() as scope:
+                try:
+                    await self._receive_steadily(topic, scope)
+                except Exception as error:  # noqa: BLE001 - drivers of others: none stops us
+                    failures = failures + 1
+                    self._link.suspect(error)
+                    await anyio.sleep(PAUSES.delay(failures))
+                    failures = 0 if await self._go_on() else failures
+            if scope.cancelled_caught and not self._stopping:
+                await self._go_on()
+
+    async def _receive_steadily(self, topic: str, scope: anyio.CancelScope) -> None:
+        driver, group = self._driver, self.consumer.group
+        sharing = len(self.consumer.topics)
+        try:
+            while not self._stopping:
+                room = self._room()
+                if self._settler.is_behind:
+                    await self._settler.settled()
+                if not room:
+                    self._hungry.clear()
+                    self._receiving.pop(topic, None)
+                    await self._hungry.wait()
+                    continue
+                self._receiving[topic] = (anyio.current_time(), scope)
+                limit = -(-room // sharing)
+                batch = await driver.receive(topic, group, limit=limit, wait=RECEIVE_WAIT)
+                if batch:
+                    self._take_in(batch)
+                else:
+                    await asyncio.sleep(0)  # a driver that never waits must not stop all others
+        finally:
+            self._receiving.pop(topic, None)
+
+    async def _go_on(self) -> bool:
+        """After a failure: once the link is there again, the groups may have to be made again."""
+        await self._link.wait_repaired()
+        try:
+            await self.declare()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._link.suspect(error)
+            return False
+        return True
+
+    async def _watch(self) -> None:
+        """Make progress certain: a receive that neither answers nor fails is cancelled."""
+        while True:
+            await anyio.sleep(1.0)
+            now = anyio.current_time()
+            for topic, (since, scope) in list(self._receiving.items()):
+                if now - since > RECEIVE_WAIT + STALLED_AFTER:
+                    self._link.suspect(
+                        QueueError(
+                            f"receiving from {topic} hangs",
+                            backend=self._driver.name,
+                            topic=topic,
+                        )
+                    )
+                    scope.cancel()
+
+    def _room(self) -> int:
+        """How many more it may hold; 0 until it is worth a round trip, or a worker has nothing."""
+        if self._paused or self._stopping:
+            return 0
+        free = self._prefetch - self.in_flight
+        if free * 2 >= self._prefetch or (not self._buffer and free > 0):
+            return free
+        return 0
+
+    def _feed(self) -> None:
+        if not self._hungry.is_set() and self._room():
+            self._hungry.set()
+
+    def _take_in(self, batch: Sequence[Delivery]) -> None:
+        if self._stopping:
+            # The stop was faster: what came too late is handed back with the rest.
+            self._buffer.extend(batch)
+            return
+        self._buffer.extend(batch)
+        for _ in range(min(len(batch), len(self._idle))):
+            self._wake_worker()
+
+    def _wake_worker(self) -> None:
+        while self._idle:
+            worker = self._idle.popleft()
+            if not worker.done():
+                worker.set_result(None)
+                return
+
+    # Out.
+
+    async def _work(self, worker: int) -> None:
+        """One worker of the pool: takes from the buffer until the subscription ends."""
+        buffer, running = self._buffer, self._running
+        while True:
+            if not buffer or self._stopping:
+                await self._sleep()
+                continue
+            taken = (buffer.popleft(),) if self._is_simple else await self._choose()
+            if not taken:
+                continue
+            running[worker] = taken
+            if len(buffer) <= self._low:
+                self._feed()
+            try:
+                if self._is_batched:
+                    await self._handle_batch(taken)
+                elif self._is_ordinary(taken[0]):
+                    await self._attempt(taken[0])
+                else:
+                    await self._handle_special(taken[0])
+            finally:
+                running[worker] = ()
+                self._note_end()
+
+    async def _choose(self) -> tuple[Delivery, ...]:
+        """What the next attempt takes: nothing yet, one message, or a batch."""
+        if self._limiter is not None:
+            await self._limiter.acquire()
+        if self._stopping:
+            return ()
+        if self.consumer.batch_size > 1:
+            size = min(self.consumer.batch_size, len(self._buffer))
+            return tuple(self._buffer.popleft() for _ in range(size))
+        for position, delivery in enumerate(self._buffer):
+            if self._may_run(delivery):
+                del self._buffer[position]
+                return (delivery,)
+        if self._buffer:
+            await self._sleep()  # all that wait belong to keys that have their share
+        return ()
+
+    def _may_run(self, delivery: Delivery) -> bool:
+        """Whether the fairness key of the message has not its share of workers yet."""
+        key = _key(delivery)
+        if self._per_key is None or key is None:
+            return True
+        running = sum(_key(one) == key for taken in self._running for one in taken)
+        return running < self._per_key
+
+    def _note_end(self) -> None:
+        if self._per_key is not None:
+            self._wake_worker()  # one that was held back may run now
+        if self._stopping and not any(self._running):
+            self._finished.set()
+
+    async def _sleep(self) -> None:
+        self._feed()
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle.append(waiter)
+        await waiter
+
+    def _is_ordinary(self, delivery: Delivery) -> bool:
+        message = delivery.message
+        return (
+            message.ttl is None
+            and delivery.delivery_count <= self._max_deliveries
+            and message.delivery_guarantee is self._guarantee is _ORDINARY
+        )
+
+    async def _handle_special(self, delivery: Delivery) -> None:
+        message, guarantee = delivery.message, self._guarantee
+        if guarantee is _ORDINARY:
+            guarantee = message.delivery_guarantee
+        if is_expired(message):
+            await self._expired(delivery)
+        elif delivery.delivery_count > self._max_deliveries:
+            await self._settler.set_aside(
+                delivery,
+                DeadLetterReason.POISON,
+                f"delivered {delivery.delivery_count} times and never settled",
+            )
+        elif guarantee is DeliveryGuarantee.AT_MOST_ONCE:
+            await self._attempt_at_most_once(delivery)
+        elif guarantee is DeliveryGuarantee.EXACTLY_ONCE and self._guarantee is not guarantee:
+            await self._attempt_once_if_remembered(delivery)
+        else:
+            await self._attempt(delivery)
+
+    async def _attempt(self, delivery: Delivery) -> bool:
+        try:
+            message = delivery.message
+            if self._is_typed or message.payload.__class__ is bytes:
+                message = self._payloads.decode(message, self.consumer.payload_type)
+            await self._attempts.run(delivery, message)
+        except Exception as error:  # noqa: BLE001 - the boundary to code of others
+            await self._failed(delivery, error)
+            return False
+        self._settler.done(delivery)
+        self.handled += 1
+        if not self._announcer.nobody_listens():
+            await self._announcer.consumed(message, self.consumer.consumer_id)
+        return True
+
+    async def _failed(self, delivery: Delivery, error: Exception) -> None:
+        if not isinstance(error, UndecodableMessageError):
+            _log.warning(
+                "%s failed on message %s of %s (retry %d)",
+                self.consumer.consumer_id,
+                delivery.message.id,
+                delivery.message.topic,
+                delivery.message.retry_count,
+                exc_info=error,
+            )
+        await self._settler.failed(delivery, error)
+
+    async def _expired(self, delivery: Delivery) -> None:
+        if self._options.expired == "drop":
+            await self._settler.drop(delivery)
+        else:
+            ttl = delivery.message.ttl
+            await self._settler.set_aside(
+                delivery, DeadLetterReason.EXPIRED, f"older than its time to live of {ttl:g} s"
+            )
+
+    async def _attempt_at_most_once(self, delivery: Delivery) -> None:
+        if not await self._acknowledged_first((delivery,)):
+            return
+        try:
+            message = self._payloads.decode(delivery.message, self.consumer.payload_type)
+            await self._attempts.run(delivery, message)
+        except Exception:  # noqa: BLE001 - the boundary to code of others
+            self._lost((delivery,))
+            return
+        self.handled += 1
+        if not self._announcer.nobody_listens():
+            await self._announcer.consumed(message, self.consumer.consumer_id)
+
+    async def _acknowledged_first(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Those that are ours alone now: a crash loses them, nothing can double them."""
+        lease = self._driver.visibility_timeout
+        try:
+            if lease is not None:
+                gone = await self._driver.extend_many(deliveries, lease)  # somebody else has them
+                deliveries = [one for one in deliveries if one not in gone] if gone else deliveries
+            if deliveries:
+                await self._driver.ack_many(deliveries)
+        except Exception as error:  # noqa: BLE001 - drivers of others: none stops the consumer
+            self._link.suspect(error)
+            return ()
+        return deliveries
+
+    def _lost(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            self._announcer.count("lost")
+            _log.exception(
+                "%s failed on message %s, which is delivered at most once",
+                self.consumer.consumer_id,
+                delivery.message.id,
+            )
+
+    async def _attempt_once_if_remembered(self, delivery: Delivery) -> None:
+        """EXACTLY_ONCE asked for by the message, without SQL: handled ids are remembered a while."""
+        identity = delivery.message.id
+        if identity in self._handled:
+            self._settler.done(delivery)
+        elif await self._attempt(delivery):
+            self._handled[identity] = None
+            if len(self._handled) > REMEMBERED_IDS:
+                self._handled.popitem(last=False)
+
+    async def _handle_batch(self, deliveries: Sequence[Delivery]) -> None:
+        good, messages = await self._readable(deliveries)
+        if good and self._guarantee is DeliveryGuarantee.AT_MOST_ONCE:
+            ours = {id(one) for one in await self._acknowledged_first(good)}
+            pairs = zip(good, messages, strict=True)
+            kept = [(one, message) for one, message in pairs if id(one) in ours]
+            good, messages = [one for one, _ in kept], [message for _, message in kept]
+        if good:
+            await self._attempt_batch(good, messages)
+
+    async def _readable(
+        self, deliveries: Sequence[Delivery]
+    ) -> tuple[list[Delivery], list[BusMessage]]:
+        """Those the handler can have; the others are settled by what is wrong with them."""
+        good: list[Delivery] = []
+        messages: list[BusMessage] = []
+        for delivery in deliveries:
+            message = delivery.message
+            if is_expired(message) or delivery.delivery_count > self._max_deliveries:
+                await self._handle_special(delivery)
+                continue
+            try:
+                messages.append(self._payloads.decode(message, self.consumer.payload_type))
+                good.append(delivery)
+            except UndecodableMessageError as error:
+                await self._failed(delivery, error)
+        return good, messages
+
+    async def _attempt_batch(
+        self, deliveries: Sequence[Delivery], messages: Sequence[BusMessage]
+    ) -> None:
+        at_most_once = self._guarantee is DeliveryGuarantee.AT_MOST_ONCE
+        try:
+            await self._attempts.run_batch(deliveries, messages)
+        except Exception as error:  # noqa: BLE001 - the boundary to code of others
+            if at_most_once:
+                self._lost(deliveries)
+                return
+            for delivery in deliveries:
+                await self._failed(delivery, error)
+            return
+        for delivery, message in zip(deliveries, messages, strict=True):
+            if not at_most_once:
+                self._settler.done(delivery)
+            self.handled += 1
+            if not self._announcer.nobody_listens():
+                await self._announcer.consumed(message, self.consumer.consumer_id)
+
+    # Held.
+
+    def _held(self) -> Collection[Delivery]:
+        return [*self._buffer, *(one for taken in self._running for one in taken)]
+
+    def _forget(self, lost: Collection[Delivery]) -> None:
+        """Others have these now: those not begun are not begun here."""
+        gone = {id(delivery) for delivery in lost}
+        held = [delivery for delivery in self._held() if id(delivery) in gone]
+        if held:
+            self._announcer.count("lease_lost")
+            _log.warning("%d messages were held too long and went to others", len(held))
+        for delivery in [one for one in self._buffer if id(one) in gone]:
+            self._buffer.remove(delivery)
+
+
+_ORDINARY: Final = DeliveryGuarantee.AT_LEAST_ONCE
+
+
+def _key(delivery: Delivery) -> str | None:
+    headers = delivery.message.headers
+    return headers.get(FAIRNESS_KEY) if headers else None

@@ -1,0 +1,33 @@
+"""The queue suite on moto's SQS server (a double); on the real service with LEX_TEST_SQS_URL."""
+
+import pytest
+from tests.doubles.sqs.places import LEASE, REAL, clear, driver_on, place_name, sqs
+
+from lexigram.queue import BusOptions, RetryPolicy
+from lexigram.queue.backends.sqs import SQSQueue
+from lexigram.testing.conformance.queue import QueueCapability, QueueConformance
+
+__all__ = ["sqs"]  # a fixture
+
+QUICK = BusOptions(retry=RetryPolicy(base=0.01, cap=0.01))
+
+
+def _queue(settings, prefix):
+    return SQSQueue(visibility_timeout=LEASE, options=QUICK, **settings, prefix=prefix)
+
+
+class TestSQSQueueOnMoto(QueueConformance):
+    capabilities = frozenset(QueueCapability)
+
+    @pytest.fixture
+    async def subject(self, sqs):
+        queue = _queue(sqs, place_name())
+        await queue.connect()
+        yield queue
+        await queue.close()
+        if REAL:
+            await clear(driver_on(sqs, queue.driver.prefix))
+
+    @pytest.fixture
+    def neighbour(self, subject, sqs):
+        return _queue(sqs, subject.driver.prefix)

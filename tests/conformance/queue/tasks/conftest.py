@@ -1,0 +1,64 @@
+"""Drivers and states for the suites of jobs over a broker, each test under names of its own."""
+
+import os
+import secrets
+
+import pytest
+from redis.asyncio import Redis
+from tests.integration.queue.rabbitmq_place import own_vhost
+
+from lexigram.queue.tasks import RedisJobs
+from lexigram.sql import Database
+
+TABLES = "lexigram_jobs, lexigram_job_edges, lexigram_job_progress, lexigram_job_submissions"
+
+
+@pytest.fixture
+def prefix():
+    return f"lex-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def redis_url(services):
+    return f"redis://{services['redis'].address}/0"
+
+
+@pytest.fixture
+async def clean_redis(redis_url, prefix):
+    """Removes what a test leaves under its prefix."""
+    yield
+    async with Redis.from_url(redis_url) as client:
+        async for key in client.scan_iter(f"{prefix}*", count=1000):
+            await client.delete(key)
+
+
+@pytest.fixture
+async def make_redis_jobs(redis_url, prefix, clean_redis):
+    made = []
+
+    def make():
+        made.append(RedisJobs(redis_url, prefix=prefix + ":{jobs}", poll=0.2))
+        return made[-1]
+
+    yield make
+    for jobs in made:
+        await jobs.aclose()
+
+
+@pytest.fixture
+async def sqlite(sqlite_url):
+    async with Database(sqlite_url) as database:
+        yield database
+
+
+@pytest.fixture
+async def postgres(postgres_url):
+    async with Database(postgres_url) as database:
+        await database.execute(f"TRUNCATE {TABLES} RESTART IDENTITY")
+        yield database
+
+
+@pytest.fixture(scope="session")
+def vhost(services):
+    with own_vhost(services["rabbitmq"]) as url:
+        yield url

@@ -1,0 +1,19 @@
+"""Drivers for the tests of Kafka: on the double, or on real brokers with LEX_TEST_KAFKA."""
+
+import os
+from uuid import uuid4
+
+from tests.doubles.kafka.server import REAL
+
+from lexigram.queue.backends.kafka import KafkaDriver
+
+# Real brokers refuse sessions below six seconds.
+SETTINGS = {"session_timeout": 6.0 if REAL else 2.0, "timeout": 5.0, "rebalance_timeout": 0.5}
+
+
+def place_name():
+    return f"t{os.getpid()}-{uuid4().hex[:8]}"
+
+
+def driver_on(servers, group_id, **more):
+    return KafkaDriver(servers, group_id=group_id, **{**SETTINGS, **more})

@@ -1,0 +1,74 @@
+"""Runs the double as a process of its own: ``with PubSubDouble() as double: double.host``."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lexigram.testing.services import do_without
+
+ROOT = Path(__file__).parents[3]
+
+
+def demand_pubsub():
+    """Skip a module where google-cloud-pubsub is missing; CI, which must have it, fails there."""
+    try:
+        found = importlib.util.find_spec("google.pubsub_v1")
+    except ModuleNotFoundError:
+        found = None
+    if found is not None:
+        _keep_grpc()
+        return
+    try:
+        do_without("the double of Pub/Sub needs google-cloud-pubsub (extra gcp)")
+    except pytest.skip.Exception as skipped:
+        pytest.skip(str(skipped), allow_module_level=True)
+
+
+def _keep_grpc():
+    """Without it, the library stops its thread with the last channel: whenever that is collected."""
+    import grpc.aio
+
+    grpc.aio.init_grpc_aio()
+
+
+class PubSubDouble:
+    """One server, with any project. ``fault(Publish=["UNAVAILABLE", 2])``: the next two fail.
+
+    ``folder``: of ``secrets.make``; it then wants TLS and tokens.
+    """
+
+    def __init__(self, folder=None):
+        self._more = [str(folder)] if folder else []
+
+    def __enter__(self):
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.doubles.pubsub", *self._more],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        line = self._process.stdout.readline()
+        assert line, "the double died"
+        self.port = int(line)
+        self.host = f"127.0.0.1:{self.port}"
+        return self
+
+    def __exit__(self, *_):
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+    async def fault(self, **faults):
+        """Statuses by method, each with how often; none ends all of them. ``ALL``: any method."""
+        import grpc
+
+        if "ALL" in faults:
+            faults["*"] = faults.pop("ALL")
+        async with grpc.aio.insecure_channel(self.host) as channel:
+            call = channel.unary_unary("/lexigram.Double/Fault")
+            await call(json.dumps(faults).encode())

@@ -1,0 +1,399 @@
+"""The kafka driver on librdkafka's mock cluster: what its suite cannot ask: offsets, faults, others."""
+
+import json
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import anyio
+import confluent_kafka
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.doubles.kafka.places import SETTINGS, driver_on, place_name
+from tests.doubles.kafka.server import KafkaDouble
+
+from lexigram.contracts.core.health import HealthStatus
+from lexigram.contracts.queue import BusMessage, DeadLetterEntry, MessageTooLargeError
+from lexigram.contracts.queue.headers import ORDERING_KEY
+from lexigram.queue import BusOptions, RetryPolicy
+from lexigram.queue.backends.kafka import KafkaDriver, KafkaQueue, build
+from lexigram.queue.backends.kafka_clients import MARK, WINDOW, pack, unpack
+from lexigram.queue.config import KafkaDriverConfig, NamedQueueConfig
+from lexigram.queue.drivers.services import Services
+from lexigram.queue.errors import KafkaQueueError
+from lexigram.testing import wait_until
+from lexigram.testing.integration.fixtures import kafka_producer, kafka_servers
+
+__all__ = ["kafka_producer", "kafka_servers"]  # fixtures
+
+pytestmark = pytest.mark.anyio
+
+PRODUCE = 0  # a number of the protocol
+NOT_ENOUGH_REPLICAS, TOPIC_AUTHORIZATION_FAILED, MSG_SIZE_TOO_LARGE = 19, 29, 10
+
+
+@pytest.fixture(scope="module")
+def double():
+    with KafkaDouble() as running:
+        yield running
+
+
+@pytest.fixture
+async def make(double):
+    """Drivers of one place, connected, closed at the end."""
+    group_id, made = place_name(), []
+
+    async def make(**settings):
+        made.append(driver_on(double.servers, group_id, **settings))
+        await made[-1].connect()
+        return made[-1]
+
+    yield make
+    for driver in made:
+        await driver.close()
+
+
+@pytest.fixture
+def topic():
+    return f"orders.{place_name()}"
+
+
+def messages(topic, *bodies, **fields):
+    return [BusMessage(topic=topic, payload=body, **fields) for body in bodies]
+
+
+async def take(driver, topic, number=1):
+    got = []
+    with anyio.fail_after(30):
+        while len(got) < number:
+            got += await driver.receive(topic, "g", limit=number - len(got), wait=1)
+    return got
+
+
+def bodies(deliveries):
+    return [one.message.payload for one in deliveries]
+
+
+# Offsets.
+
+
+async def test_what_was_settled_out_of_order_does_not_come_to_the_next_owner(make, topic):
+    first, second = await make(), await make()
+    await first.declare(topic, "g")
+    await first.publish_many(messages(topic, b"0", b"1", b"2", b"3", b"4"))
+    held = await take(first, topic, 5)
+    await first.ack_many([held[1], held[3]])
+    assert await second.depth(topic, "g") == 3
+    await first.close()
+    again = await take(second, topic, 3)
+    assert bodies(again) == [b"0", b"2", b"4"]
+    await second.ack_many(again)
+    assert await second.depth(topic, "g") == 0
+    assert list(await second.receive(topic, "g", limit=5, wait=0.2)) == []
+
+
+@given(st.integers(0, 2**40), st.sets(st.integers(1, WINDOW + 2000)))
+def test_what_is_settled_beyond_the_commit_fits_into_its_metadata(base, ahead):
+    done = {base + one for one in ahead}
+    packed = pack(base, done)
+    assert unpack(base, packed) == done
+    assert len(packed) <= 4096
+
+
+@pytest.mark.parametrize("text", [None, "", "of others", f"{MARK}!", f"{MARK}AAAA"])
+def test_metadata_of_others_mean_nothing(text):
+    assert unpack(7, text) == set()
+
+
+async def test_three_members_share_the_partitions_and_lag_is_told_by_partition(make, topic):
+    members = [await make() for _ in range(3)]
+    await members[0].declare(topic, "g")
+    keyed = [
+        BusMessage(topic=topic, payload=b"%d" % n, headers={ORDERING_KEY: str(n)})
+        for n in range(60)
+    ]
+    await members[0].publish_many(keyed)
+    lag = await members[0].lag_by_partition(topic, "g")
+    assert sum(lag.values()) == 60
+    assert all(lag.values())
+    got = {}
+
+    async def consume(member):
+        while len(got) < 60:
+            held = await member.receive(topic, "g", limit=2, wait=0.5)
+            await anyio.sleep(0.02)
+            await member.ack_many(held)
+            got.update((one.message.payload, member) for one in held)
+
+    with anyio.fail_after(40):
+        async with anyio.create_task_group() as tasks:
+            for member in members:
+                tasks.start_soon(consume, member)
+    assert len(got) == 60
+    assert sum((await members[0].lag_by_partition(topic, "g")).values()) == 0
+
+
+# Keys.
+
+
+async def test_keys_of_one_partition_run_beside_each_other(make, topic):
+    driver = await make()
+    await driver.declare(topic, "g")
+    # Two keys of one partition: the partitioner is that of all clients.
+    for body, key in [(b"a0", "a"), (b"b0", "b"), (b"a1", "a"), (b"b1", "b")]:
+        await driver.publish_many(messages(topic, body, headers={ORDERING_KEY: key}))
+    held = await take(driver, topic, 2)
+    assert sorted(bodies(held)) == [b"a0", b"b0"]
+    assert list(await driver.receive(topic, "g", limit=5, wait=0.2)) == []
+    await driver.ack_many([one for one in held if one.message.payload == b"b0"])
+    assert bodies(await take(driver, topic)) == [b"b1"]
+
+
+async def test_a_key_waits_for_its_retry(make, topic):
+    driver = await make()
+    await driver.declare(topic, "g")
+    await driver.publish_many(messages(topic, b"0", b"1", headers={ORDERING_KEY: "k"}))
+    await driver.publish_many(messages(topic, b"free"))
+    held = await take(driver, topic, 2)
+    first = next(one for one in held if one.message.payload == b"0")
+    await driver.nack(first, delay=0.5)
+    assert list(await driver.receive(topic, "g", limit=5, wait=0.1)) == []
+    (again,) = await take(driver, topic)
+    assert again.message.payload == b"0"
+    await driver.ack_many([again])
+    assert bodies(await take(driver, topic)) == [b"1"]
+
+
+# Others on the cluster.
+
+
+async def test_a_message_of_a_foreign_producer_is_a_message(kafka_servers, kafka_producer):
+    # This cluster waits three seconds for more members, and forgets whose session is shorter.
+    driver = driver_on(kafka_servers, place_name(), session_timeout=6.0)
+    await driver.connect()
+    try:
+        await driver.declare("orders", "g")
+        kafka_producer.produce("orders", b"bare", key=b"k", headers=[("tenant", b"t1")])
+        await anyio.to_thread.run_sync(kafka_producer.flush)
+        (held,) = await take(driver, "orders")
+        assert held.message.payload == b"bare"
+        assert held.message.headers == {"tenant": "t1"}
+        assert held.message.id.startswith("orders:")
+        await driver.ack_many([held])
+    finally:
+        await driver.close()
+
+
+def read_all(servers, topic):
+    """What a program that knows nothing of the bus sees."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": servers, "group.id": "foreign", "auto.offset.reset": "earliest"}
+    )
+    parts = consumer.list_topics(topic, timeout=5).topics[topic].partitions
+    consumer.assign([confluent_kafka.TopicPartition(topic, one, 0) for one in parts])
+    try:
+        while True:
+            found = consumer.poll(10)
+            assert found is not None
+            if not found.error():
+                return found
+    finally:
+        consumer.close()
+
+
+async def test_a_foreign_consumer_reads_body_key_and_headers_of_cloudevents(make, double, topic):
+    driver = await make()
+    await driver.declare(topic, "g")
+    sent = messages(topic, b'{"a": 1}', headers={ORDERING_KEY: "k1", "tenant": "t1"})
+    await driver.publish_many(sent)
+    found = await anyio.to_thread.run_sync(read_all, double.servers, topic)
+    headers = dict(found.headers())
+    assert (found.value(), found.key()) == (b'{"a": 1}', b"k1")
+    assert headers["ce_id"] == sent[0].id.encode()
+    assert headers["tenant"] == b"t1"
+
+
+async def test_a_dead_letter_tells_where_it_came_from(make, double, topic):
+    driver = await make()
+    await driver.declare(topic, "g")
+    await driver.publish_many(messages(topic, b"bad"))
+    (held,) = await take(driver, topic)
+    await driver.dead_letter(held, DeadLetterEntry(message=held.message, error="boom", group="g"))
+    dead = f"{topic}.{driver.group_id}.g.dlq"
+    found = await anyio.to_thread.run_sync(read_all, double.servers, dead)
+    headers = dict(found.headers())
+    assert headers["lex-origin-topic"] == topic.encode()
+    assert headers["lex-origin-offset"] == b"0"
+    assert headers["dead-error"] == b"boom"
+
+
+# What goes wrong.
+
+
+async def test_nothing_is_lost_while_the_brokers_are_away(topic):
+    with KafkaDouble() as double:
+        driver = driver_on(double.servers, place_name(), timeout=2.0)
+        await driver.connect()
+        await driver.declare(topic, "g")
+        await driver.publish_many(messages(topic, b"before"))
+        double.command("down", 1)
+        sent = messages(topic, b"during")
+        with pytest.raises(KafkaQueueError) as caught:
+            await driver.publish_many(sent)
+        assert caught.value.details["unconfirmed"] == [sent[0].id]
+        assert "bootstrap_servers" in str(caught.value)
+        assert (await driver.health_check(timeout=0.5)).status is HealthStatus.UNHEALTHY
+        double.command("up", 1)
+        with anyio.fail_after(30):
+            while True:
+                try:
+                    await driver.connect()
+                    await driver.publish_many(sent)
+                    break
+                except KafkaQueueError:
+                    await anyio.sleep(0.1)
+        assert set(bodies(await take(driver, topic, 2))) == {b"before", b"during"}
+        await driver.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "fix"),
+    [
+        ({"bootstrap_servers": "127.0.0.1:1"}, "bootstrap_servers"),
+        ({"properties": {"no.such.setting": "1"}}, "kafka.properties"),
+        (
+            {
+                "properties": {
+                    "security.protocol": "SASL_PLAINTEXT",
+                    "sasl.mechanism": "PLAIN",
+                    "sasl.username": "shop",
+                    "sasl.password": "hunter2",
+                }
+            },
+            "sasl.username and sasl.password",
+        ),
+    ],
+    ids=["unreachable", "unknown setting", "wrong credentials"],
+)
+async def test_a_connection_that_cannot_be_made_says_the_fix(double, settings, fix):
+    driver = KafkaDriver(**{"bootstrap_servers": double.servers, "timeout": 1.0} | settings)
+    with pytest.raises(KafkaQueueError) as caught:
+        await driver.connect()
+    assert fix in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "fix"),
+    [
+        (TOPIC_AUTHORIZATION_FAILED, "allow Read, Write, Describe and Create on topic"),
+        (MSG_SIZE_TOO_LARGE, "max.message.bytes"),
+    ],
+    ids=["forbidden", "too large for the topic"],
+)
+async def test_a_refusal_of_the_brokers_is_typed_and_nothing_is_lost(
+    make, double, topic, code, fix
+):
+    driver = await make()
+    await driver.declare(topic, "g")
+    double.command("errors", PRODUCE, code, 1)
+    sent = messages(topic, b"1")
+    with pytest.raises(KafkaQueueError) as caught:
+        await driver.publish_many(sent)
+    assert fix in str(caught.value)
+    assert caught.value.details["unconfirmed"] == [sent[0].id]
+    if code != TOPIC_AUTHORIZATION_FAILED:  # the client asks again for its rights after 30 s
+        await driver.publish_many(sent)
+        assert bodies(await take(driver, topic)) == [b"1"]
+
+
+async def test_what_passes_by_itself_is_tried_again_by_the_client(make, double, topic):
+    driver = await make()
+    await driver.declare(topic, "g")
+    double.command("errors", PRODUCE, NOT_ENOUGH_REPLICAS, 2)
+    await driver.publish_many(messages(topic, b"1"))
+    assert bodies(await take(driver, topic)) == [b"1"]
+
+
+async def test_an_oversized_message_is_refused_before_anything_is_sent(make, topic):
+    driver = await make(max_message_bytes=200_000)
+    await driver.declare(topic, "g")
+    with pytest.raises(MessageTooLargeError, match=r"kafka\.max_message_bytes"):
+        await driver.publish_many(messages(topic, b"small", b"x" * 200_000))
+    assert await driver.depth(topic, "g") == 0
+
+
+class Admin:
+    """The part of an administrator that the mock cluster has not."""
+
+    def __init__(self):
+        self.topics, self.made = {}, []
+
+    def list_topics(self, topic=None, timeout=-1):
+        return SimpleNamespace(topics=self.topics, controller_id=1, brokers={1: None})
+
+    def create_topics(self, new, **_):
+        answers = {}
+        for one in new:
+            self.made.append(one)
+            partitions = dict.fromkeys(range(one.num_partitions))
+            self.topics[one.topic] = SimpleNamespace(error=None, partitions=partitions)
+            answers[one.topic] = Future()
+            answers[one.topic].set_result(None)
+        return answers
+
+
+def test_topics_are_made_as_configured_where_the_brokers_let_us():
+    driver, admin = KafkaDriver(partitions=3, replicas=2), Admin()
+    found = driver._make_topics(admin, ["orders", "orders.a.g.dlq"])
+    assert found == {"orders": 3, "orders.a.g.dlq": 1}
+    plain, dead = admin.made
+    assert (plain.replication_factor, plain.config) == (2, {})
+    assert dead.config == {"cleanup.policy": "compact"}
+
+
+# The whole queue.
+
+
+async def test_a_configured_queue_retries_and_sets_aside(double, topic):
+    queue = KafkaQueue(
+        double.servers,
+        group_id=place_name(),
+        options=BusOptions(retry=RetryPolicy(base=0.01, cap=0.01)),
+        **SETTINGS,
+    )
+    calls = []
+
+    async def fail(message):
+        calls.append(message.retry_count)
+        raise ValueError("never")
+
+    await queue.connect()
+    try:
+        await queue.subscribe(topic, fail, group="g")
+        await queue.publish(topic, BusMessage(payload={"a": 1}, max_retries=2))
+
+        async def dead():
+            return await queue.driver.count_dead(topic, "g")
+
+        await wait_until(lambda: len(calls) == 3, timeout=30)
+        with anyio.fail_after(30):
+            while not await dead():  # noqa: ASYNC110 - a broker tells nobody
+                await anyio.sleep(0.05)
+        (entry,) = await queue.driver.list_dead(topic, "g")
+        assert (calls, entry.attempts, json.loads(entry.message.payload)) == (
+            [0, 1, 2],
+            3,
+            {"a": 1},
+        )
+    finally:
+        await queue.close()
+
+
+def test_the_configuration_reaches_the_driver():
+    own = KafkaDriverConfig(bootstrap_servers="a:1,b:2", group_id="shop", partitions=12)
+    entry = NamedQueueConfig(name="bus", driver="kafka", kafka=own, max_backlog=7)
+    driver = build(entry, Services())
+    assert repr(driver) == "KafkaDriver(a:1,b:2, group_id='shop')"
+    assert driver._new_partitions == 12
+    assert driver._max_backlog == 7
