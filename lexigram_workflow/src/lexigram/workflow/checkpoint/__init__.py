@@ -1,0 +1,31 @@
+"""Where runs of graphs are kept, and outputs of stages by their content."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lexigram.workflow.checkpoint.memory import InMemoryCheckpointStore
+    from lexigram.workflow.checkpoint.store_cache import CacheContentCheckpointStore
+    from lexigram.workflow.checkpoint.store_database import DatabaseContentCheckpointStore
+    from lexigram.workflow.checkpoint.store_memory import InMemoryContentCheckpointStore
+    from lexigram.workflow.checkpoint.store_sql import SqlCheckpointStore
+else:
+    from lexigram.contracts._lazy import lazy_exports
+
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "lexigram.workflow.checkpoint.memory": ["InMemoryCheckpointStore"],
+            "lexigram.workflow.checkpoint.store_cache": ["CacheContentCheckpointStore"],
+            "lexigram.workflow.checkpoint.store_database": ["DatabaseContentCheckpointStore"],
+            "lexigram.workflow.checkpoint.store_memory": ["InMemoryContentCheckpointStore"],
+            "lexigram.workflow.checkpoint.store_sql": ["SqlCheckpointStore"],
+        },
+    )
+
+__all__ = [
+    "CacheContentCheckpointStore",
+    "DatabaseContentCheckpointStore",
+    "InMemoryCheckpointStore",
+    "InMemoryContentCheckpointStore",
+    "SqlCheckpointStore",
+]

@@ -1,0 +1,163 @@
+"""What can go wrong with durable runs; one class per code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from attrs import asdict
+
+from lexigram.config import ConfigProblem
+from lexigram.contracts.core.errors import LexigramError
+
+
+class DurableError(LexigramError):
+    """The store of durable runs failed; ``cause`` says how."""
+
+    code = "LEX_ERR_WF_130"
+
+
+class PlanInvalidError(DurableError, ValueError):
+    """A plan, a run or a setting cannot be run; the text lists everything that is wrong."""
+
+    code = "LEX_ERR_WF_131"
+
+
+class RunNotFoundError(DurableError, LookupError):
+    """No run or group has this number; retention may have removed it."""
+
+    code = "LEX_ERR_WF_132"
+
+
+class HandlerMissingError(DurableError, LookupError):
+    """A worker was given a step whose handler it does not have."""
+
+    code = "LEX_ERR_WF_133"
+
+
+class DefinitionInvalidError(DurableError, ValueError):
+    """Definitions, parameters or overrides are wrong; ``problems`` has all, with their places."""
+
+    code = "LEX_ERR_WF_140"
+
+    def __init__(self, problems: Iterable[ConfigProblem], what: str = "the definitions") -> None:
+        self.problems = tuple(problems)
+        self.what = what
+        count = len(self.problems)
+        title = f"{count} problem{'' if count == 1 else 's'} in {what}"
+        super().__init__(
+            "\n\n".join([title, *map(str, self.problems)]),
+            details={"problems": [asdict(problem) for problem in self.problems]},
+            hint="mend the places above; nothing was taken over",
+        )
+
+
+class DefinitionNotFoundError(DurableError, LookupError):
+    """No workflow or parameter set has this id."""
+
+    code = "LEX_ERR_WF_141"
+
+    def __init__(self, kind: str, wanted: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = get_close_matches(wanted, names, n=3)
+        meant = f" (did you mean {', '.join(map(repr, near))}?)" if near else ""
+        super().__init__(
+            f"there is no {kind} {wanted!r}{meant}",
+            details={"id": wanted, "near": near, "known": names},
+            hint=f"there are: {', '.join(names) or 'none'}",
+        )
+
+
+class DefinitionExistsError(DurableError, ValueError):
+    """An upload has the id of something that is there already."""
+
+    code = "LEX_ERR_WF_142"
+
+
+class DefinitionProtectedError(DurableError, PermissionError):
+    """A definition cannot be removed or replaced: it is built in, or runs use it."""
+
+    code = "LEX_ERR_WF_143"
+
+
+class DocumentNotFoundError(DurableError, LookupError):
+    """No document, URI or batch like this is stored."""
+
+    code = "LEX_ERR_WF_144"
+
+
+class BatchCompletedError(DurableError, ValueError):
+    """All runs of the batch are final: it takes no more documents."""
+
+    code = "LEX_ERR_WF_145"
+
+
+class DocumentInUseError(DurableError, ValueError):
+    """A document cannot be removed while runs work on it."""
+
+    code = "LEX_ERR_WF_146"
+
+
+class DocumentSourceError(DurableError, ValueError):
+    """The bytes of a document cannot be read from where it is said to be."""
+
+    code = "LEX_ERR_WF_147"
+
+
+class GroupBusyError(DurableError):
+    """A group cannot be removed while runs of it are not final."""
+
+    code = "LEX_ERR_WF_160"
+
+
+class ChildRunsFailedError(DurableError):
+    """Runs that a step made failed or were cancelled: the step that gathers them cannot begin."""
+
+    code = "LEX_ERR_WF_150"
+
+
+class RunNotParkedError(DurableError, LookupError):
+    """Nobody waits for this answer: the run is not parked, or was answered before."""
+
+    code = "LEX_ERR_WF_151"
+
+
+class BodyUnreadableError(DurableError, ValueError):
+    """The body of a request is not what its Content-Type says."""
+
+    code = "LEX_ERR_WF_161"
+
+
+class RunExistsError(DurableError, ValueError):
+    """The document has a run of this workflow with these parameters already."""
+
+    code = "LEX_ERR_WF_162"
+
+
+class OrchestrationNotFoundError(DurableError, LookupError):
+    """No pipeline, graph or saga is registered under this name in this process."""
+
+    code = "LEX_ERR_WF_170"
+
+    def __init__(self, wanted: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = get_close_matches(wanted, names, n=3)
+        meant = f" (did you mean {', '.join(map(repr, near))}?)" if near else ""
+        super().__init__(
+            f"no pipeline, graph or saga {wanted!r} is registered here{meant}",
+            details={"name": wanted, "near": near, "known": names},
+            hint=f"register it in every process that submits or works; here are: "
+            f"{', '.join(names) or 'none'}",
+        )
+
+
+class OrchestrationChangedError(PlanInvalidError):
+    """A run began with another version or shape of a pipeline, graph or saga than this one."""
+
+    code = "LEX_ERR_WF_171"
+
+
+class OrchestrationFailedError(PlanInvalidError):
+    """A node or step failed in a way that no further attempt can mend; the text names it."""
+
+    code = "LEX_ERR_WF_172"

@@ -1,0 +1,146 @@
+"""The heartbeat of a worker: renews its leases from a thread and a connection of its own.
+
+A handler that keeps the event loop busy does not lose its lease by that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+
+import anyio
+import anyio.to_thread
+from attrs import evolve
+
+from lexigram.observability import get_logger
+from lexigram.sql.database import Database
+from lexigram.sql.url import is_in_memory, parsed
+from lexigram.workflow.durable.engine import DurableEngine
+from lexigram.workflow.durable.errors import DurableError
+from lexigram.workflow.durable.store import Beat
+
+logger = get_logger(__name__)
+
+_CONNECTIONS = 1
+
+
+class Heart:
+    """``await start()``, then ``held`` is renewed every ``interval`` seconds until ``stop()``.
+
+    ``note`` is called in the loop that started it with what each beat found out, ``note_events``
+    with the events that were lost. A database in
+    memory is in one connection only: there it beats in that loop.
+    """
+
+    def __init__(
+        self,
+        engine: DurableEngine,
+        worker_id: str,
+        interval: float,
+        note: Callable[[Sequence[Beat]], None],
+        note_events: Callable[[Sequence[tuple[int, str]]], None] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._worker_id = worker_id
+        self._interval = interval
+        self._note = note
+        self._note_events = note_events
+        # (run, lease); written by the worker's loop, read here: single operations of a dict
+        self.held: dict[tuple[int, str], None] = {}
+        # (event, lease) that are being delivered; the same
+        self.events: dict[tuple[int, str], None] = {}
+        # how many were written
+        self.beats = 0
+        self._home: asyncio.AbstractEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._poke: asyncio.Event | None = None
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Beat once, then on; raises what the first beat raises."""
+        self._home = asyncio.get_running_loop()
+        self._stopping = False
+        first: asyncio.Future[None] = self._home.create_future()
+        if is_in_memory(parsed(self._engine.database.config.url)):
+            self._task = self._home.create_task(self._beat_on(self._engine, first))
+        else:
+            self._thread = threading.Thread(
+                target=lambda: asyncio.run(self._elsewhere(first)),
+                name=f"heart-{self._worker_id}",
+                daemon=True,
+            )
+            self._thread.start()
+        await first
+
+    def poke(self) -> None:
+        """Beat now: somebody may have asked for something."""
+        if self._loop is not None and self._poke is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._poke.set)
+            except RuntimeError:  # its loop has ended: so has the worker
+                logger.debug("a heart that stopped was poked", worker=self._worker_id)
+
+    async def stop(self) -> None:
+        """No more beats; returns when the thread has ended."""
+        self._stopping = True
+        self.poke()
+        if self._task is not None:
+            await self._task
+            self._task = None
+        if self._thread is not None:
+            await anyio.to_thread.run_sync(self._thread.join)
+            self._thread = None
+
+    async def _elsewhere(self, first: asyncio.Future[None]) -> None:
+        config = evolve(self._engine.database.config, pool_size=_CONNECTIONS, readers=1)
+        try:
+            async with Database(config) as database:
+                await self._beat_on(DurableEngine(database, self._engine.terms), first)
+        except Exception as error:
+            logger.exception("the heart of a worker stopped", worker=self._worker_id)
+            self._answer(first, error)
+
+    async def _beat_on(self, engine: DurableEngine, first: asyncio.Future[None]) -> None:
+        self._loop, self._poke = asyncio.get_running_loop(), asyncio.Event()
+        while not self._stopping:
+            self._poke.clear()
+            try:
+                beats = await engine.heartbeat(self._worker_id, list(self.held))
+                if self.events:
+                    await self._keep_events(engine, list(self.events))
+            except DurableError as error:
+                if not first.done():
+                    self._answer(first, error)
+                    return
+                logger.warning("cannot renew leases", worker=self._worker_id, error=str(error))
+            else:
+                self.beats += 1
+                self._answer(first, None)
+                self._tell(beats)
+            with anyio.move_on_after(self._interval):
+                await self._poke.wait()
+
+    async def _keep_events(self, engine: DurableEngine, held: Sequence[tuple[int, str]]) -> None:
+        kept = set(await engine.keep_events(held))
+        lost = [one for one in held if one not in kept]
+        if lost and self._note_events and self._home is not None and not self._home.is_closed():
+            self._home.call_soon_threadsafe(self._note_events, lost)
+
+    def _tell(self, beats: Sequence[Beat]) -> None:
+        if self._home is not None and not self._home.is_closed():
+            self._home.call_soon_threadsafe(self._note, beats)
+
+    def _answer(self, first: asyncio.Future[None], error: Exception | None) -> None:
+        def answer() -> None:
+            if first.done():
+                return
+            if error is None:
+                first.set_result(None)
+            else:
+                first.set_exception(error)
+
+        if self._home is not None and not self._home.is_closed():
+            self._home.call_soon_threadsafe(answer)

@@ -1,0 +1,1 @@
+"""Pipelines, graphs and sagas as durable runs: every node or step is a claim of its own."""

@@ -1,0 +1,230 @@
+"""Puts durable runs together at boot, runs the worker of this process, and tells how it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+
+from lexigram.app import Application
+from lexigram.contracts.core.di import BootContainerProtocol, ContainerRegistrarProtocol
+from lexigram.contracts.core.errors import ConfigurationError
+from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
+from lexigram.contracts.data.blobs import BlobStoreProtocol
+from lexigram.contracts.data.outbox import OutboxProtocol
+from lexigram.contracts.data.sql.database import DatabaseProviderProtocol
+from lexigram.contracts.infra.tasks.protocols import ProgressTrackerProtocol
+from lexigram.contracts.observability.metrics import MetricsProtocol, NoOpMetrics
+from lexigram.contracts.workflow.durable import DurableRunsProtocol
+from lexigram.di import Conditions, Provider, ProviderPriority
+from lexigram.hooks import HookRegistry
+from lexigram.observability import get_logger
+from lexigram.workflow.config import WorkflowConfig
+from lexigram.workflow.durable.bus_events import Announcements
+from lexigram.workflow.durable.config import DurableConfig
+from lexigram.workflow.durable.fleet import DurableFleet
+from lexigram.workflow.durable.metrics import BoundMetrics
+from lexigram.workflow.saga.base import AbstractSaga
+from lexigram.workflow.workflows import Workflows
+
+if TYPE_CHECKING:
+    from lexigram.workflow.durable.handlers import Services
+    from lexigram.workflow.durable.worker import Worker
+
+logger = get_logger(__name__)
+
+# Part of app.shutdown_timeout that running steps may take; the rest is for what comes after.
+_STOP_SHARE = 0.8
+
+
+class DurableProvider(Provider):
+    """Binds ``DurableFleet``. Settings are those of section ``workflow.durable``.
+
+    ``handlers`` are functions by the names that definitions use beside dotted paths.
+    ``run_worker``, ``consumers`` and ``worker_name`` are what a command says before the start.
+    """
+
+    name = "durable"
+    priority = ProviderPriority.DOMAIN
+    dependencies = ("workflow",)
+    optional_dependencies = ("sql", "blobs", "cache", "queue", "observability")
+
+    def __init__(self, handlers: Mapping[str, Callable[..., Any]] | None = None) -> None:
+        super().__init__()
+        self._handlers = dict(handlers or {})
+        self.consumers: Mapping[str, int] | None = None
+        self.worker_name: str | None = None
+        self.fleet: DurableFleet | None = None
+        self._stop_timeout = 0.0
+
+    async def register(self, container: ContainerRegistrarProtocol) -> None:
+        """Announce the fleet; it is put together in ``boot``."""
+        container.singleton(DurableProvider, self)
+        container.promise(DurableFleet)
+        container.singleton(DurableRunsProtocol, factory=_runs_of, when=_has_documents)
+
+    async def boot(self, container: BootContainerProtocol) -> None:
+        """Put the parts together, and start a worker where this process shall have one."""
+        settings = (await container.resolve(WorkflowConfig)).durable
+        self.fleet = await self._assembled(container, settings)
+        container.bind(DurableFleet, self.fleet)
+        wanted = settings.run_worker if self.run_worker is None else self.run_worker
+        if not (wanted and self.may_work):
+            return
+        if not self.fleet.is_usable:
+            if self.run_worker is None:  # the configuration asks for one
+                self.fleet.engine  # noqa: B018 - raises, with advice
+            return
+        limit = (await container.resolve(Application)).config.app.shutdown_timeout * _STOP_SHARE
+        self._stop_timeout = min(settings.stop_timeout, limit)
+        await self._check_definitions(settings)
+        self.fleet.worker = self.fleet.new_worker(self.consumers)
+        await self.fleet.worker.start()
+        logger.info(
+            "a worker started", worker=self.worker.id, pools=dict(self.worker.config.consumers)
+        )
+
+    async def shutdown(self) -> None:
+        """Let running steps end, and give back the rest."""
+        if self.fleet is not None and self.fleet.worker is not None:
+            await self.fleet.worker.stop(self._stop_timeout)
+
+    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
+        """UNHEALTHY when the worker is dead or the database silent, DEGRADED when it is late."""
+        fleet = self.fleet
+        if fleet is None or not fleet.is_usable:
+            return HealthCheckResult(
+                component=self.name, message="no database: there are no durable runs"
+            )
+        try:
+            with anyio.fail_after(timeout):
+                known = {item["id"]: item for item in await fleet.overview.workers()}
+                now = await fleet.overview.now()
+        except TimeoutError:
+            return self._told(HealthStatus.UNHEALTHY, f"no answer within {timeout:g} s", {})
+        except Exception as error:  # noqa: BLE001 - a check must not raise
+            return self._told(HealthStatus.UNHEALTHY, f"{type(error).__name__}: {error}", {})
+        details = {"workers": len(known)}
+        if fleet.worker is None:
+            return self._told(HealthStatus.HEALTHY, "no worker in this process", details)
+        return self._of_worker(fleet.worker, known.get(fleet.worker.id), now, details)
+
+    # --- how ---
+
+    async def _check_definitions(self, settings: DurableConfig) -> None:
+        """What is wrong with an operator's files stops the start instead of a submission."""
+        assert self.fleet is not None
+        folders = (settings.workflow_dir, settings.param_dir, settings.user_param_dir)
+        if any([await anyio.Path(folder).is_dir() for folder in folders]):
+            await self.fleet.definitions.load()
+
+    @property
+    def worker(self) -> Worker:
+        """The worker of this process."""
+        if self.fleet is None or self.fleet.worker is None:
+            raise ConfigurationError("there is no worker in this process")
+        return self.fleet.worker
+
+    def _of_worker(
+        self,
+        worker: Worker,
+        checkin: Mapping[str, Any] | None,
+        now: float,
+        details: dict[str, Any],
+    ) -> HealthCheckResult:
+        details |= {"worker": worker.id, "busy": worker.busy}
+        if not worker.is_alive:
+            why = f": {worker.failure}" if worker.failure is not None else ""
+            return self._told(HealthStatus.UNHEALTHY, f"the worker is dead{why}", details)
+        if checkin is None:
+            return self._told(HealthStatus.UNHEALTHY, "the worker has not checked in", details)
+        age = now - _seconds(checkin["last_checkin"])
+        details["checkin_age"] = round(age, 1)
+        assert self.fleet is not None
+        if age > self.fleet.config.checkin_interval * 2:
+            told = f"the worker checked in {age:.0f} s ago"
+            return self._told(HealthStatus.DEGRADED, told, details)
+        return self._told(HealthStatus.HEALTHY, f"{worker.busy} steps at work", details)
+
+    def _told(
+        self, status: HealthStatus, message: str, details: Mapping[str, Any]
+    ) -> HealthCheckResult:
+        error = None if status is HealthStatus.HEALTHY else message
+        return HealthCheckResult(
+            component=self.name,
+            status=status,
+            message=message,
+            error=error,
+            details=dict(details),
+        )
+
+    async def _assembled(
+        self, container: BootContainerProtocol, settings: DurableConfig
+    ) -> DurableFleet:
+        if await container.resolve_optional(DatabaseProviderProtocol) is None:
+            return DurableFleet(settings)
+        from lexigram.sql import Database  # loads SQLAlchemy: an application has it by now
+
+        database = await container.resolve_optional(Database)
+        if database is None:
+            return DurableFleet(settings)
+        from lexigram.workflow.durable.assembly import Around, assembled
+
+        metrics = await container.resolve_optional(MetricsProtocol)
+        is_bound = metrics is not None and not isinstance(metrics, NoOpMetrics)
+        around = Around(
+            services=cast("Services", container),
+            announcements=Announcements(
+                await container.resolve_optional(HookRegistry),
+                await _outbox(container),
+                settings.bus_events,
+            ),
+            blobs=await container.resolve_optional(BlobStoreProtocol),
+            metrics=BoundMetrics(metrics) if metrics is not None and is_bound else None,
+            progress=await container.resolve_optional(ProgressTrackerProtocol),
+            handlers=self._handlers,
+            orchestrations=_finder(await container.resolve(Workflows)),
+            worker_name=lambda: self.worker_name,
+        )
+        return DurableFleet(settings, assembled(database, settings, around))
+
+
+def _finder(workflows: Workflows) -> Callable[[str], Any]:
+    """Workflows by name; asked late, because features of modules add theirs while they boot."""
+
+    def find(name: str) -> Any:
+        if name not in workflows.names:
+            return None
+        found = workflows.get(name)
+        if not isinstance(found, type):
+            return found
+
+        async def saga(**arguments: Any) -> AbstractSaga[Any]:
+            return await workflows.saga(name, arguments)
+
+        return saga
+
+    return find
+
+
+async def _outbox(container: BootContainerProtocol) -> OutboxProtocol | None:
+    """The outbox of the bus; None without a bus, and for one that has no backend."""
+    try:
+        return await container.resolve_optional(OutboxProtocol)
+    except ConfigurationError as error:
+        logger.debug("events of durable runs are not sent", reason=str(error))
+        return None
+
+
+def _runs_of(fleet: DurableFleet) -> DurableRunsProtocol:
+    return fleet.runs
+
+
+def _has_documents(conditions: Conditions) -> bool:
+    return conditions.has(DatabaseProviderProtocol) and conditions.has(BlobStoreProtocol)
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()

@@ -1,0 +1,1 @@
+"""Durable runs over HTTP, under ``/api/v1``."""

@@ -1,0 +1,29 @@
+"""Brings the routes of durable runs to the web host; FastAPI is loaded when it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lexigram.contracts.core.di import ContainerResolverProtocol
+from lexigram.workflow.durable.fleet import DurableFleet
+
+
+class DurableRouteContributor:
+    """Named by the entry point ``lexigram.web.contributors``."""
+
+    @property
+    def contributor_id(self) -> str:
+        """What ``web.disabled_contributors`` calls it."""
+        return "durable"
+
+    def get_routers(self, container: ContainerResolverProtocol) -> Sequence[Any]:
+        """The routes; none where the application has no durable runs."""
+        resolver: Any = container
+        if not resolver.sees(DurableFleet) or not resolver.get(DurableFleet).is_usable:
+            return ()
+        from lexigram.workflow.durable.web.batches import batches
+        from lexigram.workflow.durable.web.documents import documents
+        from lexigram.workflow.durable.web.runs import runs
+
+        return (runs(), batches(), documents())

@@ -1,0 +1,243 @@
+"""``lexigram worker`` processes on one database, killed one after the other, with the same YAML."""
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import asyncpg
+import pytest
+from attrs import evolve
+
+from lexigram.contracts.workflow.durable import RunStatus
+from lexigram.sql import Database
+from lexigram.sql.migrate import upgrade
+from lexigram.testing import wait_until
+from lexigram.workflow.durable import DurableEngine, NewRun, Terms
+from lexigram.workflow.durable.handler_catalog import HandlerCatalog
+from lexigram.workflow.durable.registry import DefinitionFolders, DefinitionRegistry
+
+pytestmark = [pytest.mark.anyio, pytest.mark.chaos, pytest.mark.timeout(900)]
+
+LEXIGRAM = Path(sys.executable).with_name("lexigram")
+HERE = Path(__file__).parent
+# `make chaos` runs the full counts, every other run short ones.
+FULL = int(os.environ.get("LEX_CHAOS_ROUNDS", "5")) >= 50
+DOCUMENTS, EVERY, KILLS = (2000, 3.0, 1000) if FULL else (100, 1.0, 2)
+GUARD = 800.0 if FULL else 240.0
+LEASE = 6.0 if FULL else 1.5
+STEPS = ("validate", "parse", "chunk", "embed", "store")
+
+WORKFLOW = """
+id: ingest
+name: Five steps
+meta: {}
+item_steps:
+"""
+STEP = """
+  %s:
+    name: %s it
+    retries: 3
+    method: fleet_app.work
+    parameters: {}
+"""
+EVENTS = """
+lifecycle_events:
+  group_end:
+    - name: note the end
+      method: fleet_app.note_end
+      retries: 5
+      parameters: {}
+"""
+
+
+@pytest.fixture(autouse=True)
+def this_test_may_block(blocking_calls_fail):
+    """It starts processes and reads their output; the library is watched elsewhere."""
+    blocking_calls_fail.deactivate()
+
+
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service("postgresql"))]
+)
+async def url(request, tmp_path):
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/fleet.db"
+        return
+    services = request.getfixturevalue("services")
+    schema = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
+    server = f"postgresql://postgres@{services['postgresql'].address}/test"
+    admin = await asyncpg.connect(server)
+    await admin.execute(f"CREATE SCHEMA {schema}")
+    yield f"{server}?search_path={schema}"
+    await admin.execute(f"DROP SCHEMA {schema} CASCADE")
+    await admin.close()
+
+
+@pytest.fixture
+async def engine(url):
+    async with Database(url) as database:
+        await upgrade(database)
+        await database.execute("CREATE TABLE effects (what TEXT, id BIGINT)")
+        yield DurableEngine(database, Terms(lease=LEASE))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The folder an operator works in: definitions, and nothing else."""
+    place = tmp_path / "config" / "workflows"
+    place.mkdir(parents=True)
+    steps = "".join(STEP % (name, name) for name in STEPS)
+    (place / "ingest.yaml").write_text(WORKFLOW + steps + EVENTS)
+    return tmp_path
+
+
+@pytest.fixture
+def lexigram(url, folder):
+    """Call the command line in that folder."""
+    started = []
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(HERE),
+        "LEX_SQL__URL": url,
+        "LEX_SQL__MIGRATE": "never",
+        "LEX_QUIET": "true",
+        # the seed's names
+        "WORKER_CHECKIN_TIMEOUT": str(LEASE),
+        "WORKER_CHECKIN_INTERVAL": str(LEASE / 5),
+        "LEX_WORKFLOW__DURABLE__POLL_INTERVAL": "0.2",
+    }
+
+    def run(*arguments, **durable):
+        settings = {f"LEX_WORKFLOW__DURABLE__{key.upper()}": v for key, v in durable.items()}
+        process = subprocess.Popen(
+            [str(LEXIGRAM), *arguments],
+            cwd=folder,
+            env=env | settings,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+async def plan_of(folder, monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE))
+    folders = DefinitionFolders(workflow_dir=folder / "config" / "workflows")
+    return await DefinitionRegistry(HandlerCatalog(), folders, packages=()).plan("ingest")
+
+
+def slow(plan):
+    """One step that takes longer than the test."""
+    return evolve(plan, steps=[evolve(plan.steps[1], handler="fleet_app.slow")], lifecycle={})
+
+
+async def line(process):
+    return await anyio.to_thread.run_sync(process.stdout.readline)
+
+
+async def test_all_documents_are_done_while_workers_are_killed(
+    engine, lexigram, folder, monkeypatch
+):
+    plan = await plan_of(folder, monkeypatch)
+    fleet = [lexigram("worker", "fleet_app:create") for _ in range(3)]
+    for process in fleet:
+        assert "works on" in await line(process)
+    runs = [NewRun(doc_id=f"sha256-{number}") for number in range(DOCUMENTS)]
+    group = await engine.submit(plan, runs)
+
+    async def ended():
+        return (await engine.stats(group.group_id)).group_status in (
+            RunStatus.COMPLETED,
+            RunStatus.FAILED,
+        )
+
+    kills = 0
+    with anyio.fail_after(GUARD):
+        while kills < KILLS and not await ended():
+            await anyio.sleep(EVERY)
+            victim = fleet.pop(0)
+            victim.send_signal(signal.SIGKILL)
+            kills += 1
+            fleet.append(lexigram("worker", "fleet_app:create"))
+            # On a busy machine a start takes longer than the time between two kills.
+            assert "works on" in await line(fleet[-1])
+        await wait_until(ended, timeout=GUARD)
+    query = engine.database.execute_query
+    assert (await engine.stats(group.group_id)).to_dict() | {"average_duration": 0} == {
+        "total_runs": DOCUMENTS,
+        "completed": DOCUMENTS,
+        "running": 0,
+        "pending": 0,
+        "failed": 0,
+        "average_duration": 0,
+        "group_status": "COMPLETED",
+    }
+    done = await query(
+        "SELECT run_id, step_no, count(*) AS n FROM lexigram_durable_history"
+        " WHERE status = 'COMPLETED' GROUP BY run_id, step_no"
+    )
+    assert len(done.rows) == DOCUMENTS * len(STEPS), "a step was left out"
+    assert {row["n"] for row in done.rows} == {1}, "a step was completed twice"
+
+    async def told():
+        rows = (await query("SELECT status FROM lexigram_durable_lifecycle")).rows
+        return [row["status"] for row in rows] == ["COMPLETED"]
+
+    await wait_until(told, timeout=GUARD)
+    ends = (await query("SELECT id FROM effects WHERE what = 'group_end'")).rows
+    # The one that was cut off by a kill may have written its row before it.
+    assert 1 <= len(ends) <= 1 + kills
+    for process in fleet:
+        process.send_signal(signal.SIGTERM)
+    for process in fleet:
+        assert await anyio.to_thread.run_sync(process.wait) == 0
+    print(f"{kills} kills")
+
+
+async def test_a_worker_drains_on_sigterm_and_gives_back_what_runs(
+    engine, lexigram, folder, monkeypatch
+):
+    plan = await plan_of(folder, monkeypatch)
+    group = await engine.submit(slow(plan), [NewRun()])
+    options = ("--pools", "parse=2", "--json", "--name", "a")
+    process = lexigram("worker", "fleet_app:create", *options, stop_timeout="0.1")
+    assert '"state": "started"' in await line(process)
+
+    async def running():
+        [step] = await engine.steps(group.runs[0])
+        return step.status is RunStatus.RUNNING and (step.worker_id or "").startswith("a-")
+
+    await wait_until(running, timeout=GUARD)
+    process.send_signal(signal.SIGTERM)
+    assert '"busy": 1' in await line(process)
+    assert '"state": "stopped"' in await line(process)
+    assert await anyio.to_thread.run_sync(process.wait) == 0
+    [step] = await engine.steps(group.runs[0])
+    assert (step.status, step.retry, step.worker_id) == (RunStatus.PENDING, 0, None)
+    query = engine.database.execute_query
+    assert (await query("SELECT * FROM workercheckin")).rows == []
+
+
+async def test_a_second_signal_ends_a_worker_at_once(engine, lexigram, folder, monkeypatch):
+    plan = await plan_of(folder, monkeypatch)
+    group = await engine.submit(slow(plan), [NewRun()])
+    process = lexigram("worker", "fleet_app:create")
+    assert "works on" in await line(process)
+
+    async def running():
+        return (await engine.steps(group.runs[0]))[0].status is RunStatus.RUNNING
+
+    await wait_until(running, timeout=GUARD)
+    process.send_signal(signal.SIGTERM)
+    assert "draining: 1 steps" in await line(process)
+    process.send_signal(signal.SIGTERM)
+    assert await anyio.to_thread.run_sync(process.wait) == 143

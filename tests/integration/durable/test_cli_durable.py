@@ -1,0 +1,193 @@
+"""``lexigram workflow`` for durable runs: the verbs, their tables, JSON, and exit codes."""
+
+import json
+import sys
+
+import pytest
+
+from lexigram.cli.main import main
+
+APP = '''
+from pathlib import Path
+
+import anyio
+from lexigram.app import Application
+from lexigram.blobs import BlobConfig, BlobModule
+from lexigram.sql import SqlConfig, SqlModule
+from lexigram.workflow import WorkflowModule
+from lexigram.workflow.config import WorkflowConfig
+from lexigram.workflow.durable.config import DurableConfig
+
+HERE = Path(__file__).parent
+
+
+async def check(doc, limit: int = 100):
+    """Refuse what is too large."""
+    if doc.file_size > limit:
+        raise ValueError(f"{doc.file_size} bytes")
+    return {"size": doc.file_size}
+
+
+async def tell(run_group):
+    """Take its time, as somebody who tells others does."""
+    await anyio.sleep(0.3)
+    (HERE / f"told-{run_group.id}").touch()
+
+
+def create() -> Application:
+    durable = DurableConfig(
+        workflow_dir=str(HERE / "workflows"),
+        param_dir=str(HERE / "params"),
+        user_param_dir=str(HERE / "user"),
+        default_workflow_id="tiny",
+        poll_interval=0.1,
+    )
+    return Application(
+        "fleet",
+        modules=[
+            SqlModule.configure(SqlConfig(url=f"sqlite:///{HERE}/fleet.db")),
+            BlobModule.configure(BlobConfig(root=str(HERE / "blobs"))),
+            WorkflowModule.configure(WorkflowConfig(durable=durable), step_handlers={"check": check, "tell": tell}),
+        ],
+    )
+
+
+def unmigrated() -> Application:
+    """Tables are made by the command only, as on PostgreSQL."""
+    sql = SqlConfig(url=f"sqlite:///{HERE}/bare.db", migrate="never")
+    return Application("bare", modules=[SqlModule.configure(sql), WorkflowModule.stub()])
+
+
+def without() -> Application:
+    return Application("plain", modules=[WorkflowModule.configure(WorkflowConfig())])
+'''
+TINY = """
+id: tiny
+name: Tiny Workflow
+meta: {}
+item_steps:
+  validate: {name: check it, retries: 1, method: check, parameters: {}}
+lifecycle_events:
+  group_end: [{name: tell, method: tell}]
+"""
+PARAMS = "id: small\nname: Small\nmeta: {}\nconfig: {validate: {limit: 3}}\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, blocking_calls_fail):
+    blocking_calls_fail.deactivate()  # the command line has the process to itself
+    for name, text in (("workflows/tiny", TINY), ("params/small", PARAMS)):
+        path = tmp_path / f"{name}.yaml"
+        path.parent.mkdir()
+        path.write_text(text)
+    (tmp_path / "docs").mkdir()
+    for name in "ab":
+        (tmp_path / "docs" / f"{name}.txt").write_text(name * 4)
+    (tmp_path / "durable_cli_app.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def lex(folder, capfd, monkeypatch):
+    monkeypatch.syspath_prepend(str(folder))
+
+    def call(*arguments, code=0, app="create"):
+        sys.modules.pop("durable_cli_app", None)
+        got = main(["workflow", *arguments, "--app", f"durable_cli_app:{app}"])
+        out, err = capfd.readouterr()
+        assert got == code, f"{got}: {out}{err}"
+        return out if "--json" in arguments else out + err
+
+    return call
+
+
+@pytest.fixture
+def data(lex):
+    return lambda *arguments, code=0: json.loads(lex(*arguments, "--json", code=code))
+
+
+@pytest.mark.timeout(120)
+def test_documents_are_started_followed_failed_and_retried(lex, data, folder):
+    done = data("start", "docs", "--here", "--name", "first")
+    assert (done["group_status"], done["completed"], done["total_runs"]) == ("COMPLETED", 2, 2)
+    failed = data("start", "docs", "-p", "small", "--here", code=1)
+    group = failed["group"]
+    assert (failed["group_status"], failed["failed"]) == ("FAILED", 2)
+    assert [one["message"] for one in failed["failures"]] == ["4 bytes", "4 bytes"]
+    assert "4 bytes" in lex("steps", "--status", "failed")
+    listed = data("groups")
+    assert (listed["total"], [one["status"] for one in listed["groups"]]) == (
+        2,
+        ["FAILED", "COMPLETED"],
+    )
+    assert "2/2" not in lex("runs", "--group", str(group))
+    assert len(data("runs", "--status", "COMPLETED")["runs"]) == 2
+    stats = data("stats", str(group))
+    assert stats["steps"][0]["attempts"] == 2
+    assert "average" in lex("stats", str(group))
+    run = data("runs", "--group", str(group))["runs"][0]["id"]
+    assert data("steps", str(run))["steps"][0]["status"] == "FAILED"
+    assert data("retry", str(group))["retried"] == 2
+    (folder / f"told-{group}").unlink()
+    watched = lex("watch", str(group), "--here", code=1)
+    assert "FAILED" in watched
+    assert "(docs/a.txt) failed at check it: ValueError: 4 bytes" in watched
+    # the handler of the end of the group was called by the worker that is gone now
+    assert (folder / f"told-{group}").exists()
+    assert data("retry", "--run", str(run))["retried"] == 1
+    assert data("pause", str(group))["paused"] == 1
+    assert data("resume", "--group", str(group))["resumed"] == 1
+    assert data("cancel", str(group))["cancelled"] == 1
+    assert "1 cancelled" in lex("watch", str(group), code=1)
+    assert data("prune", "--older-than", "0")["removed"] == 4
+    assert data("groups")["groups"] == []
+
+
+@pytest.mark.timeout(60)
+def test_a_start_takes_overrides_and_a_key(lex, data):
+    one = data("start", "docs/a.txt", "--set", "validate.limit=9", "--key", "k", "--force")
+    assert data("runs")["runs"][0]["run_params"]["force"] is True
+    assert data("start", "docs/a.txt", "--key", "k")["group"] == one["group"]
+    wrong = data("start", "docs/a.txt", "--set", "validate.limit=many", code=1)
+    assert "validate.limit" in wrong["error"]["message"]
+    assert "did you mean" in lex("start", "docs/a.txt", "-w", "tyny", code=1)
+    assert "no file" in lex("start", "nothing.txt", code=2)
+    assert "STEP.NAME=VALUE" in lex("start", "docs", "--set", "limit=3", code=2)
+
+
+@pytest.mark.timeout(60)
+def test_definitions_and_parameters_are_shown_and_checked(lex, data, folder):
+    assert [one["id"] for one in data("definitions")["definitions"]][-1] == "tiny"
+    assert "check it" in lex("definitions", "tiny")
+    assert data("definitions", "tiny")["item_steps"][0]["method"] == "check"
+    assert "limit" in lex("params", "small")
+    assert "fine" in lex("validate", "workflows/tiny.yaml", "params/small.yaml")
+    (folder / "bad.yaml").write_text(TINY.replace("retries: 1", "retires: 1"))
+    told = lex("validate", "bad.yaml", code=1)
+    assert "bad.yaml:6" in told
+    assert "retries" in told
+    (folder / "evil.yaml").write_text(TINY.replace("method: check", "method: os.system"))
+    assert "handler_prefixes" in lex("validate", "--upload", "evil.yaml", code=1)
+    assert lex("validate", "nowhere.yaml", code=1)
+
+
+@pytest.mark.timeout(60)
+def test_locks_workers_and_what_is_not_there(lex, data):
+    assert data("locks")["locks"] == []
+    assert data("workers")["workers"] == []
+    assert "--force" in lex("unlock", "K", code=2)
+    assert data("unlock", "K", "--force", code=1)["released"] is False
+    assert "no group 9" in lex("stats", "9", code=1)
+    assert "no run 9" in lex("steps", "9", code=1)
+    assert "GROUP, or --run" in lex("retry", code=2)
+    assert "no status" in lex("runs", "--status", "done", code=2)
+    assert "SqlModule" in lex("groups", code=2, app="without")
+
+
+@pytest.mark.timeout(60)
+def test_db_upgrade_makes_the_tables_and_without_it_the_start_says_so(lex, folder, capfd):
+    assert "lexigram db upgrade" in lex("groups", code=1, app="unmigrated")
+    assert main(["db", "upgrade", "--url", f"sqlite:///{folder}/bare.db"]) == 0
+    capfd.readouterr()
+    assert "no groups" in lex("groups", app="unmigrated")
