@@ -2,23 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from attrs import evolve
+
+from lexigram.ai.workers.batch_embedding.cache import EmbeddingCache
 from lexigram.ai.workers.config import WorkersConfig
-from lexigram.ai.workers.di.provider import WorkersProvider
-from lexigram.di import DynamicModule, Module, module
+from lexigram.ai.workers.di.provider import (
+    _WORKER_TYPES,  # pyright: ignore[reportPrivateUsage]  # the name users know
+    WORKER_CLASS,
+    WORKERS_NAME,
+    WorkersProvider,
+)
+from lexigram.ai.workers.figures import IngestionFigures
+from lexigram.ai.workers.maintenance.aged_cache import AgedCache
+from lexigram.ai.workers.supervision import Supervisor, WorkerProtocol
+from lexigram.ai.workers.vectors.choose import VectorStores
+from lexigram.contracts.ai.protocols import EmbeddingProviderProtocol
+from lexigram.contracts.data.vector import VectorStoreProtocol
+from lexigram.contracts.infra.tasks.protocols import TaskWorkerProtocol
+from lexigram.di import DynamicModule, Module, Named, module
+
+_EXPORTS: tuple[Any, ...] = (
+    WorkersConfig,
+    *_WORKER_TYPES,
+    Supervisor,
+    TaskWorkerProtocol,
+    Annotated[TaskWorkerProtocol, Named(WORKERS_NAME)],
+    EmbeddingProviderProtocol,
+    EmbeddingCache,
+    IngestionFigures,
+    AgedCache,
+    VectorStores,
+    VectorStoreProtocol,
+    WORKER_CLASS,
+)
 
 
-@module(providers=[WorkersProvider], exports=[WorkersConfig])
+@module(providers=[WorkersProvider], exports=_EXPORTS, is_global=True)
 class WorkersModule(Module):
-    """Binds the configuration of the workers; the bare class reads section ``ai_workers``."""
+    """Embedding, ingestion, maintenance and dead letters; the bare class reads ``ai_workers``."""
 
     @classmethod
-    def configure(cls, config: WorkersConfig | None = None) -> DynamicModule:
-        """The workers with an explicit configuration, or section ``ai_workers`` when None."""
-        return DynamicModule(
-            module=cls, providers=[WorkersProvider(config)], exports=[WorkersConfig]
-        )
+    def configure(
+        cls,
+        config: WorkersConfig | None = None,
+        enable_scheduler: bool = True,
+        *,
+        worker_types: Sequence[type[WorkerProtocol]] = (),
+        imports: Sequence[Any] = (),
+    ) -> DynamicModule:
+        """The workers with an explicit configuration, or section ``ai_workers`` when None.
+
+        ``enable_scheduler=False``: maintenance runs by hand only. ``worker_types`` are workers
+        of your own under the same supervision; their constructors see what ``imports`` export.
+        """
+        provider = WorkersProvider(config, enable_scheduler, worker_types=worker_types)
+        return _dynamic(cls, provider, worker_types, imports)
 
     @classmethod
-    def stub(cls, config: WorkersConfig | None = None) -> DynamicModule:
-        """The workers for tests: defaults, no file or variable is read."""
-        return cls.configure(WorkersConfig() if config is None else config)
+    def stub(
+        cls,
+        config: WorkersConfig | None = None,
+        *,
+        worker_types: Sequence[type[WorkerProtocol]] = (),
+        imports: Sequence[Any] = (),
+    ) -> DynamicModule:
+        """The workers for tests: in memory, embeddings by hashing, nothing is started.
+
+        Every resolve builds a worker; ``await worker.drain()`` does the jobs that wait. With a
+        ``config`` its embeddings and vectors are taken as they are.
+        """
+        if config is None:
+            plain = WorkersConfig()
+            config = evolve(
+                plain,
+                embeddings=evolve(plain.embeddings, provider="hashing"),
+                vectors=evolve(plain.vectors, provider="memory"),
+            )
+        provider = WorkersProvider(config, False, worker_types=worker_types, background=False)
+        return _dynamic(cls, provider, worker_types, imports)
+
+
+def _dynamic(
+    cls: type[WorkersModule],
+    provider: WorkersProvider,
+    worker_types: Sequence[type[WorkerProtocol]],
+    imports: Sequence[Any],
+) -> DynamicModule:
+    return DynamicModule(
+        module=cls,
+        providers=[provider],
+        imports=imports,
+        exports=(*_EXPORTS, *worker_types),
+        is_global=True,
+    )

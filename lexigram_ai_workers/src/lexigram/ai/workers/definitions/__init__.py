@@ -1,0 +1,1 @@
+"""Workflows and parameter sets that come with the package, as YAML; see ``steps``."""

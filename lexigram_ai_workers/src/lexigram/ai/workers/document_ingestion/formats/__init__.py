@@ -1,0 +1,1 @@
+"""One file per kind of document: bytes to a Document of Markdown."""

@@ -1,0 +1,34 @@
+"""Plain text and Markdown."""
+
+from __future__ import annotations
+
+import re
+
+from lexigram.ai.workers.document_ingestion.blocks import scan, title_of
+from lexigram.ai.workers.document_ingestion.charset import decode
+from lexigram.ai.workers.document_ingestion.formats.source import Source
+from lexigram.ai.workers.document_ingestion.types import Document
+
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?P<body>(?:.*\n)*?)(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
+_TITLE = re.compile(r"^title:[ \t]*(['\"]?)(?P<title>.+?)\1[ \t]*$", re.MULTILINE)
+
+
+def parse_text(data: bytes, source: Source) -> Document:
+    """The text as it is; it has paragraphs and no headings."""
+    text, charset = decode(data, source.name, source.charset)
+    return Document(text, {"charset": charset}, scan(text, markdown=False))
+
+
+def parse_markdown(data: bytes, source: Source) -> Document:
+    """The text without its front matter, whose title is kept."""
+    text, charset = decode(data, source.name, source.charset)
+    metadata: dict[str, object] = {"charset": charset}
+    front = _FRONT_MATTER.match(text)
+    if front is not None:
+        text = text[front.end() :]
+        if (title := _TITLE.search(front["body"])) is not None:
+            metadata["title"] = title["title"]
+    blocks = scan(text)
+    if "title" not in metadata and (heading := title_of(blocks)) is not None:
+        metadata["title"] = heading
+    return Document(text, metadata, blocks)

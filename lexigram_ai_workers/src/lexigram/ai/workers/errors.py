@@ -1,0 +1,52 @@
+"""Errors of the AI workers: one base, one class per cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lexigram.contracts.ai.errors import AIError
+
+
+class WorkerError(AIError):
+    """A worker could not do what it was asked."""
+
+    code = "LEX_ERR_AIWORK_001"
+
+    def __init__(self, message: str = "worker error", **kwargs: Any) -> None:
+        super().__init__(message, **kwargs)
+
+
+class DLQError(WorkerError):
+    """A dead letter could not be kept, found or sent again."""
+
+    code = "LEX_ERR_AIWORK_002"
+
+    def __init__(self, message: str = "dead letter error", **kwargs: Any) -> None:
+        super().__init__(message, **kwargs)
+
+
+class MaintenanceError(WorkerError):
+    """A maintenance task is wrong, or failed."""
+
+    code = "LEX_ERR_AIWORK_003"
+
+    def __init__(self, message: str = "maintenance error", **kwargs: Any) -> None:
+        super().__init__(message, **kwargs)
+
+
+class UnknownMaintenanceTaskError(MaintenanceError, ValueError):
+    """No maintenance task has this name."""
+
+    code = "LEX_ERR_AIWORK_004"
+
+
+class WorkerSetupError(WorkerError):
+    """A worker lacks something it needs before it can start."""
+
+    code = "LEX_ERR_AIWORK_005"
+
+
+class JobNotTakenError(WorkerError, RuntimeError):
+    """The task queue did not take a job of an adapter."""
+
+    code = "LEX_ERR_AIWORK_006"

@@ -1,0 +1,22 @@
+"""Ids of chunks in a vector store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+
+def chunk_ids(chunks: Iterable[tuple[str, str, str]]) -> list[str]:
+    """An id for each chunk, given as source, heading path and text.
+
+    The same for the same chunk of the same source, wherever it is computed, so that storing it
+    again replaces it. Equal texts of one source under one heading are numbered.
+    """
+    seen: dict[str, int] = {}
+    ids: list[str] = []
+    for source, heading, text in chunks:
+        base = f"{source}\0{heading}\0{text}"
+        seen[base] = number = seen.get(base, -1) + 1
+        data = f"{base}\0{number}".encode("utf-8", "surrogatepass")
+        ids.append(hashlib.sha256(data).hexdigest()[:32])
+    return ids
