@@ -3,10 +3,13 @@ from lexigram.testing.conformance import conformance_suite
 from lexigram.testing.conformance.cache import CacheCapability, CacheConformance
 from lexigram.testing.fakes import FakeCache
 
+# Backends do not load; ``Cache`` does, for any of them: tests/conformance/cache.
+LOADING = {CacheCapability.LOADING, CacheCapability.SHARED_LOADING}
+
 TestFakeCache = conformance_suite(
     CacheConformance,
     FakeCache,
-    capabilities=set(CacheCapability) - {CacheCapability.SHARING},
+    capabilities=set(CacheCapability) - {CacheCapability.SHARING} - LOADING,
     advance=lambda cache: cache.clock.advance,
     outage=lambda cache: cache.outage,
 )
@@ -60,7 +63,8 @@ class PrefixedCache:
 TestPrefixedCache = conformance_suite(
     CacheConformance,
     lambda: PrefixedCache(FakeCache(), "mine:"),
-    capabilities=set(CacheCapability) - {CacheCapability.REFUSAL},  # it names the inner key
+    # The cache behind it sees, and names, other keys.
+    capabilities=set(CacheCapability) - {CacheCapability.REFUSAL, CacheCapability.KEYS} - LOADING,
     advance=lambda cache: cache.backend.clock.advance,
     neighbour=lambda cache: PrefixedCache(cache.backend, "theirs:"),
     outage=lambda cache: cache.backend.outage,

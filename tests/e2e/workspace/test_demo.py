@@ -1,4 +1,4 @@
-"""``make demo`` and the example behind it."""
+"""``make demo``, ``make hello`` and the examples behind them."""
 
 import subprocess
 import sys
@@ -23,20 +23,31 @@ def at(hour):
     return ClockModule.stub(datetime(2026, 1, 1, hour, tzinfo=UTC))
 
 
-def test_make_demo_shows_modules_graph_health_and_an_answer():
+def make(target):
     environment = Path(sys.executable).parent.parent
-    done = subprocess.run(
-        ["make", "demo", f"VENV={environment}"],
+    return subprocess.run(
+        ["make", target, f"VENV={environment}"],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_make_hello_shows_modules_graph_health_and_an_answer():
+    done = make("hello")
     assert done.returncode == 0, done.stderr
     for shown in ("GreetingModule  ClockModule", "flowchart LR", "-->|greeter|", "book open"):
         assert shown in done.stdout
     assert "Grace! You are guest number 2." in done.stdout
+
+
+def test_make_demo_ingests_finds_what_it_must_and_shows_the_group():
+    done = make("demo")
+    assert done.returncode == 0, done.stderr
+    for shown in ("telescope.pdf", "minutes.docx", "group_status: COMPLETED", "To try next"):
+        assert shown in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -421,3 +421,30 @@ async def test_boot_is_an_async_context_manager_that_always_stops() -> None:
             raise ValueError("body")
     assert log == ["+p", "-p"]
     assert app.state is AppState.STOPPED
+
+
+async def test_an_application_that_only_looks_tells_its_providers_before_they_register():
+    told = []
+
+    class Worker(Provider):
+        async def register(self, container):
+            told.append(self.may_work)
+
+    worker = Worker()
+    looking = Application("a", providers=[worker])
+    looking.only_look()
+    async with looking:
+        with pytest.raises(ApplicationError, match="running"):
+            looking.only_look()
+    async with Application("b", providers=[worker]):
+        pass
+    assert told == [False, True]
+
+
+@pytest.mark.parametrize("step", ["register", "boot", "shutdown"])
+def test_a_provider_whose_step_is_not_async_is_refused_by_name(step):
+    def plain(self, *_):
+        """Would be awaited."""
+
+    with pytest.raises(TypeError, match=rf"Forgetful\.{step} is awaited.*write `async def {step}`"):
+        type("Forgetful", (Provider,), {step: plain})

@@ -42,7 +42,8 @@ def test_lines_of_both_libraries_carry_the_ids(tracer, capsys):
     configure_logging(LoggingConfig(json_format=True))
     with tracer.start_span("work") as span:
         get_logger("shop").info("paid", amount=3)
-        logging.getLogger("lib").warning("old")
+        # as uvicorn does: the message a second time, with escape codes
+        logging.getLogger("lib").warning("old", extra={"color_message": "\x1b[36mold"})
         loguru_logger.bind(order=7).info("direct")
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [line["fields"] for line in lines] == [

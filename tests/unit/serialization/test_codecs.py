@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 import subprocess
 import sys
 from collections import OrderedDict
@@ -496,3 +497,50 @@ def test_text_is_not_taken_for_bytes():
 def test_msgspec_does_the_work_for_plain_types(kind, encode, decode):
     plan = Codec()._plan(kind)
     assert (plan.shape.encode, plan.decoder is not None) == (encode, decode)
+
+
+class TestPlainData:
+    """Dicts and lists of what JSON has take the short way, and come out the same."""
+
+    VALUES = (
+        {"id": 1, "name": "Zürich", "price": 1.5, "paid": True, "note": None},
+        {"nested": {"list": [1, "two", [3.0, {"four": None}]]}},
+        [],
+        {},
+        [{"a": 2**63}, {"b": -(2**70)}],
+        {"deep": [[[[[[[[[["deeper than the short way looks"]]]]]]]]]]},
+    )
+
+    @pytest.mark.parametrize("value", VALUES, ids=str)
+    def test_it_is_written_and_read_as_the_converter_does(self, value):
+        fast, slow = Codec("json"), Codec("json", fast=False)
+        assert fast.encode(value) == slow.encode(value)
+        assert fast.decode(slow.encode(value), Any) == value
+
+    @pytest.mark.parametrize("value", [{"a": math.nan}, [math.inf], {"$type": "x"}, {"a": {1}}])
+    def test_what_the_converter_refuses_or_changes_is_left_to_it(self, value):
+        fast, slow = Codec("json"), Codec("json", fast=False)
+        try:
+            expected = slow.encode(value)
+        except SerializationError as error:
+            with pytest.raises(type(error)):
+                fast.encode(value)
+        else:
+            assert fast.encode(value) == expected
+
+    def test_a_value_that_contains_itself_is_refused(self):
+        endless: list[object] = []
+        endless.append(endless)
+        with pytest.raises(LimitError):
+            Codec("json").encode(endless)
+
+    @pytest.mark.parametrize("data", [b'{"$type":"Nobody"}', b'{"\\u0024type":"Nobody"}'])
+    def test_a_type_name_is_seen_however_it_is_written(self, data):
+        with pytest.raises(UnknownTypeError):
+            Codec("json").decode(data, Any)
+
+
+@pytest.mark.parametrize("name", [rb"$type", rb"\u0024type", rb"\u0024\u0074ype"], ids=str)
+def test_a_type_name_is_one_however_it_is_written(name):
+    with pytest.raises(UnknownTypeError):
+        loads(b'{"%s": "Nobody"}' % name, Any)

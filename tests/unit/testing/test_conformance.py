@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 import pytest
 
 import lexigram.testing.conformance as package
+from lexigram.cache import MemoryIdempotencyStore, MemoryLocks
 from lexigram.contracts.core.hooks import NoOpHookRegistry
 from lexigram.contracts.core.result import Err, Ok
 from lexigram.contracts.events import NoOpEventBus
@@ -20,6 +21,8 @@ from lexigram.testing.conformance import ConformanceSuite, conformance_suite
 from lexigram.testing.conformance.cache import CacheCapability, CacheConformance
 from lexigram.testing.conformance.events import EventBusCapability, EventBusConformance
 from lexigram.testing.conformance.hooks import HookCapability, HookConformance
+from lexigram.testing.conformance.idempotency import IdempotencyCapability, IdempotencyConformance
+from lexigram.testing.conformance.locks import LockCapability, LockConformance
 from lexigram.testing.fakes import FakeCache, FakeEventBus
 
 pytest_plugins = ["pytester"]
@@ -27,6 +30,8 @@ pytest_plugins = ["pytester"]
 FOLDER = Path(package.__file__).parent
 SHIPPED = [
     (CacheConformance, CacheCapability),
+    (LockConformance, LockCapability),
+    (IdempotencyConformance, IdempotencyCapability),
     (EventBusConformance, EventBusCapability),
     (HookConformance, HookCapability),
 ]
@@ -50,7 +55,8 @@ def test_importing_the_suites_loads_no_other_part_of_lexigram():
     code = (
         "import sys\n"
         "import lexigram.testing.conformance.cache, lexigram.testing.conformance.events\n"
-        "import lexigram.testing.conformance.hooks\n"
+        "import lexigram.testing.conformance.hooks, lexigram.testing.conformance.locks\n"
+        "import lexigram.testing.conformance.idempotency\n"
         "print(*sorted({'.'.join(m.split('.')[:2]) for m in sys.modules if 'lexigram.' in m}))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -134,6 +140,63 @@ class Careless(FakeCache):
             key: value if isinstance(value, int | str) else "?" for key, value in items.items()
         }
         return await super().set_many(lenient, ttl)
+
+
+class AnyKey(FakeCache):
+    async def exists(self, key):
+        return Ok(key in self._entries)
+
+
+class Herd(FakeCache):
+    """Every caller that finds nothing loads."""
+
+    async def get_or_set(self, key, loader, ttl=None, *, cache_none=True):
+        found = (await self.get_many([key])).unwrap()
+        if key not in found:
+            found[key] = await loader()
+            await self.set(key, found[key], ttl)
+        return Ok(found[key])
+
+
+class Generous(MemoryLocks):
+    async def acquire(self, key, owner, ttl=30.0):
+        return await super().acquire(key, "everybody", ttl)
+
+
+class Endless(MemoryLocks):
+    async def acquire(self, key, owner, ttl=30.0):
+        return await super().acquire(key, owner, ttl * 1000)
+
+
+class Impatient(MemoryLocks):
+    async def acquire_blocking(self, key, owner, ttl=30.0, timeout=None):
+        return await self.acquire(key, owner, ttl)
+
+
+class Unfenced(MemoryLocks):
+    async def fence(self, key, owner):
+        return 1 if await self.is_held(key, owner) else None
+
+
+class EveryoneFirst(MemoryIdempotencyStore):
+    async def acquire(self, key, ttl=None):
+        await super().acquire(key, ttl)
+        return Ok(True)
+
+
+class Amnesic(MemoryIdempotencyStore):
+    async def set(self, key, value, ttl=None):
+        return Ok(None)
+
+
+class Eternal(MemoryIdempotencyStore):
+    async def acquire(self, key, ttl=None):
+        return await super().acquire(key, ttl and ttl * 1000)
+
+
+class AcceptsAll(MemoryIdempotencyStore):
+    async def set(self, key, value, ttl=None):
+        return await super().set(key, str(value), ttl)
 
 
 class StopsAtFailure(EventBus):
@@ -234,6 +297,20 @@ WRONG = [
     (CacheConformance, Careless, {"refusal", "values"}),
     # Each of these caches is its own neighbour, so none of them can share a backend.
     (CacheConformance, FakeCache, {"sharing"}),
+    (CacheConformance, AnyKey, {"keys"}),
+    # And its own peer: a load is not even shared within it.
+    (CacheConformance, Herd, {"loading", "shared_loading"}),
+    (LockConformance, Generous, {"exclusion"}),
+    (LockConformance, Endless, {"expiry"}),
+    (LockConformance, Impatient, {"waiting"}),
+    (LockConformance, Unfenced, {"fences"}),
+    # Nothing can break what is in memory.
+    (LockConformance, MemoryLocks, {"outage"}),
+    (IdempotencyConformance, EveryoneFirst, {"claims"}),
+    (IdempotencyConformance, Amnesic, {"outcomes"}),
+    (IdempotencyConformance, Eternal, {"expiry"}),
+    (IdempotencyConformance, AcceptsAll, {"refusal"}),
+    (IdempotencyConformance, MemoryIdempotencyStore, {"outage"}),
     (EventBusConformance, FakeEventBus, {"idleness"}),
     (EventBusConformance, NoOpEventBus, {"delivery", "inheritance", "subscriptions", "failures"}),
     (EventBusConformance, StopsAtFailure, {"failures"}),
@@ -277,7 +354,7 @@ def failed_capabilities(pytester, suite, factory):
     if suite is CacheConformance:
         fixtures["advance"] = lambda cache: cache.clock.advance
         fixtures["outage"] = lambda cache: cache.outage
-        fixtures["neighbour"] = lambda cache: cache
+        fixtures["neighbour"] = fixtures["peer"] = lambda cache: cache
     sys.modules["under_test"] = module = ModuleType("under_test")
     module.TestIt = conformance_suite(suite, factory, capabilities=suite.known(), **fixtures)
     pytester.makepyfile("from under_test import TestIt")

@@ -8,7 +8,15 @@ ROOT = Path(__file__).resolve().parents[3]
 ROW = re.compile(r"^\| (?P<id>[a-z]+-\d+) \| .* \| `(?P<test>[^`]+)` \|$")
 
 # The defects listed in the specification of the line before this one.
-KNOWN = {f"core-{number}" for number in range(1, 11)}
+KNOWN = {f"core-{number}" for number in range(1, 11)} | {f"workflow-{n}" for n in range(1, 22)}
+
+KNOWN |= {f"queue-{number}" for number in range(1, 17)}
+
+# Of the ingester (seed 004).
+KNOWN |= {f"ingester-{number}" for number in range(1, 25)}
+
+# Of the AI workers (A1 to A13 in their specification).
+KNOWN |= {f"ai-{number}" for number in range(1, 14)}
 
 
 def rows():
