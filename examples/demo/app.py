@@ -1,0 +1,15 @@
+"""The application of the demo: the embedded one, in a folder of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lexigram.ai.workers.cli.embedded import FOLDER, embedded_application
+from lexigram.app import Application
+
+DATA = Path(FOLDER) / "demo"
+
+
+def create() -> Application:
+    """SQLite, blobs and LanceDB below ``.lexigram/demo``."""
+    return embedded_application(DATA)
