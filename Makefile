@@ -1,5 +1,6 @@
 # The verbs of this repository. Each one sets itself up: only python3, make and git are needed.
-#   make demo           boot the example application and look at it
+#   make demo           ingest the docs and some samples, search them, look at the runs
+#   make hello          boot the example application and look at it
 #   make test           every test that needs no server (servers are used where they listen)
 #   make test PY=3.13   the same on another Python, in its own environment
 .DEFAULT_GOAL := help
@@ -17,10 +18,10 @@ TYPED := $(SOURCES) tools $(wildcard tests/typing)
 PROJECTS := pyproject.toml lexigram_contracts/pyproject.toml lexigram/pyproject.toml \
 	lexigram_queue/pyproject.toml lexigram_workflow/pyproject.toml lexigram_ai_workers/pyproject.toml
 
-.PHONY: help demo test lint types format bench docs chaos clean surface constraints
+.PHONY: help demo hello test lint types format bench docs chaos clean surface constraints
 
 help:
-	@echo "make demo | test | lint | types | format | bench | docs | chaos | clean"
+	@echo "make demo | hello | test | lint | types | format | bench | docs | chaos | clean"
 	@echo "make surface      rewrite the snapshot of the public names after a wanted change"
 	@echo "make constraints  resolve the pinned versions again"
 	@echo "PY=3.12 picks a Python; ARGS='-k name' goes to pytest"
@@ -33,14 +34,17 @@ $(BENCH_READY): $(PROJECTS) benchmarks/requirements.txt tools/bootstrap.py
 	@python3 tools/bootstrap.py .venv-bench --python "$(PY)" --requirements benchmarks/requirements.txt
 	@touch $@
 
-DEMO := examples.hello.app:create
+demo: $(READY)
+	@$(PYTHON) -m examples.demo
+
+HELLO := examples.hello.app:create
 show = @printf '\n\033[1m$$ lexigram %s\033[0m\n' '$(1)'; $(VENV)/bin/lexigram $(1)
 
-demo: $(READY)
-	$(call show,inspect modules $(DEMO))
-	$(call show,inspect graph --of modules $(DEMO))
-	$(call show,inspect graph $(DEMO))
-	$(call show,inspect health $(DEMO))
+hello: $(READY)
+	$(call show,inspect modules $(HELLO))
+	$(call show,inspect graph --of modules $(HELLO))
+	$(call show,inspect graph $(HELLO))
+	$(call show,inspect health $(HELLO))
 	@printf '\n\033[1m$$ python -m examples.hello\033[0m\n'; $(PYTHON) -m examples.hello
 
 test: $(READY)
@@ -77,5 +81,5 @@ constraints: $(READY)
 	$(PYTHON) tools/constraints.py
 
 clean:
-	rm -rf .venv .venv-* dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-* .lexigram/demo dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -23,7 +23,11 @@ MEMBERS = (
     "lexigram_ai_workers",
 )
 # Every extra is installed here, so that nothing goes untested for want of a library.
-EXTRAS = {"lexigram": "[postgres,redis,otel,prometheus]"}
+EXTRAS = {
+    "lexigram": "[postgres,redis,otel,prometheus,web]",
+    "lexigram_queue": "[all]",
+    "lexigram_ai_workers": "[durable,office,onnx,qdrant]",
+}
 
 
 def main() -> None:
@@ -39,6 +43,8 @@ def main() -> None:
     paths = [f"./{member}{EXTRAS.get(member, '')}" for member in MEMBERS]
     editable = [part for path in paths for part in ("-e", path)]
     _install(str(python), [*editable, *wanted])
+    if not options.requirements:
+        _install_doubles(str(python))
     _say(f"{options.venv} is ready ({time.monotonic() - started:.0f} s)")
 
 
@@ -65,6 +71,14 @@ def _install(python: str, arguments: list[str]) -> None:
     _say("installing with pip (this takes a minute or two)")
     _run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip>=25.1"])  # knows --group
     _run([python, "-m", "pip", "install", "--quiet", *arguments])
+
+
+def _install_doubles(python: str) -> None:
+    """What has to be compiled; a machine without a compiler goes on without it."""
+    command = [python, "-m", "uv", "pip", "install", "--quiet", "--python", python]
+    arguments = ["--group", "doubles", "-c", "constraints.txt"]
+    if _run([*command, *arguments], check=False, quiet=True) != 0:
+        _say("no compiler for the double of Service Bus: its tests will be skipped")
 
 
 def _have_uv(python: str) -> bool:

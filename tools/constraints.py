@@ -19,7 +19,16 @@ def main() -> None:
     command = [
         *(sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--upgrade"),
         *("--python-version", "3.11", "--no-header", "--no-annotate", "--no-emit-index-url"),
-        *("--no-emit-find-links", "--group", "dev", "--all-extras", *names, *projects),
+        *(
+            "--no-emit-find-links",
+            "--group",
+            "dev",
+            "--group",
+            "doubles",
+            "--all-extras",
+            *names,
+            *projects,
+        ),
     ]
     environment = {**os.environ, "UV_SYSTEM_CERTS": "1"}
     resolved = subprocess.run(

@@ -38,19 +38,24 @@ ROOMS = (
     Room(
         "SQL",
         ("sqlalchemy", "alembic", "asyncpg", "aiosqlite", "sqlite3"),
-        ("sql/*", "*/store*.py", "*/migrations/*"),
+        ("sql/*", "*/store*.py", "*/tables.py", "migrations/*", "*/migrations/*"),
     ),
     # A broker, and the shared memory of several processes.
-    Room("redis", ("redis",), ("queue/backends/*", "resilience/redis.py")),
+    Room("redis", ("redis",), ("queue/backends/*", "resilience/redis.py", "cache/redis.py")),
     Room(
         "broker clients",
         (
             *("aio_pika", "aiormq", "confluent_kafka", "aiokafka", "aiobotocore"),
-            *("azure.servicebus", "google.cloud.pubsub", "nats"),
+            *("azure.servicebus", "google.cloud.pubsub", "google.pubsub_v1", "nats"),
         ),
         ("queue/backends/*",),
     ),
-    Room("HTTP", ("fastapi", "starlette", "uvicorn"), ("web/*", "*/routes.py", "*/router.py")),
+    Room("opendal", ("opendal",), ("blobs/*",)),
+    Room(
+        "HTTP",
+        ("fastapi", "starlette", "uvicorn"),
+        ("web/*", "*/web/*", "*/routes.py", "*/router.py"),
+    ),
 )
 
 

@@ -1,0 +1,1 @@
+"""Caches in memory, SQLite, PostgreSQL and Redis against plain ones."""

@@ -1,0 +1,1 @@
+"""Durable runs on SQLite and PostgreSQL beside DBOS, procrastinate and pgqueuer."""

@@ -1,0 +1,1 @@
+"""Embeddings beside the libraries they stand on, and what worker and cache add."""

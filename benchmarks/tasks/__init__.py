@@ -1,0 +1,1 @@
+"""Jobs in memory, SQLite and PostgreSQL beside procrastinate, pgqueuer, taskiq and arq."""
