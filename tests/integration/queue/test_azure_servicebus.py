@@ -17,6 +17,7 @@ from lexigram.contracts.queue import (
     QueueFullError,
 )
 from lexigram.queue import BusOptions, BusQueue, RetryPolicy
+from lexigram.queue.backends import azure_servicebus_links
 from lexigram.queue.backends.azure_servicebus import AzureServiceBusDriver, build
 from lexigram.queue.config import AzureServiceBusDriverConfig, NamedQueueConfig
 from lexigram.queue.drivers.services import Services
@@ -207,6 +208,26 @@ async def test_a_handler_longer_than_the_lock_is_not_repeated(double):
         await done.wait()
     await queue.close()
     assert calls == ["one"]
+
+
+async def test_the_first_renewal_of_a_lock_waits_for_no_link(driver, monkeypatch):
+    """To open one takes half a second and more: a short lock would be over."""
+    opened, open_link = [], azure_servicebus_links.open_link
+
+    async def noted(link):
+        if not link._running:
+            opened.append(link)
+        await open_link(link)
+
+    monkeypatch.setattr(azure_servicebus_links, "open_link", noted)
+    await driver.declare("orders", "g")
+    await publish(driver, b"1")
+    got = await take(driver)
+    assert opened  # those of the reader and the publisher, at least
+    opened.clear()
+    assert list(await driver.extend_many(got, LEASE)) == []
+    await driver.ack_many(got)
+    assert opened == []
 
 
 async def test_consumers_go_on_after_all_connections_were_cut(double):

@@ -466,6 +466,8 @@ class AzureServiceBusDriver:
                         topic=topic,
                         hint="declare the group first; the entities of another prefix are others",
                     )
+                # Before any message is locked: to open it takes longer than a short lock lasts.
+                await space.requests(place.queue).open()
                 inbox = space.inboxes.setdefault(place.queue, self._inbox(space, place))
             held = await inbox.take(limit, wait)
         return [

@@ -307,20 +307,26 @@ class Requests:
         self, status: str, tokens: Sequence[Any], details: dict[str, Any] | None = None
     ) -> bool:
         """Settle all of them or, where one lock is lost, none: False."""
-        return await _asked(self._settle(await self._open(), status, tokens, details))
+        return await _asked(self._settle(await self.open(), status, tokens, details))
 
     async def renew(self, tokens: Sequence[Any]) -> bool:
         """Renew all of them or, where one lock is lost, none: False."""
-        receiver = await self._open()
+        receiver = await self.open()
         return await _asked(receiver._renew_locks(*tokens))  # noqa: SLF001 - see the class
 
     async def peek(self, limit: int, start: int) -> list[ServiceBusReceivedMessage]:
         """Messages from sequence number ``start`` on, locked and scheduled ones too."""
-        receiver = await self._open()
+        receiver = await self.open()
         found: list[ServiceBusReceivedMessage] = await receiver.peek_messages(
             max_message_count=limit, sequence_number=start
         )
         return found
+
+    async def open(self) -> Any:
+        """Be ready to ask; the first request would wait for it."""
+        async with self._opening:  # two that open at once would make two links
+            await open_link(self._receiver)
+        return self._receiver
 
     async def close(self) -> None:
         await self._receiver.close()
@@ -332,11 +338,6 @@ class Requests:
         await receiver._settle_message_via_mgmt_link(  # noqa: SLF001 - see the class
             status, list(tokens), dead_letter_details=details
         )
-
-    async def _open(self) -> Any:
-        async with self._opening:  # two that open at once would make two links
-            await open_link(self._receiver)
-        return self._receiver
 
 
 async def settle_keyed(held: Held, status: str, details: dict[str, Any] | None = None) -> bool:
