@@ -1,0 +1,165 @@
+"""Consumers of the drivers of the clouds are killed, on doubles of the services; nothing is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.doubles.pubsub import places as pubsub
+from tests.doubles.pubsub.server import PubSubDouble
+from tests.doubles.servicebus import places as servicebus
+from tests.doubles.servicebus.server import ServiceBusDouble
+from tests.doubles.sqs import places as sqs
+from tests.e2e.queue.harness import Place, kill_consumers
+
+from lexigram.contracts.queue import BusMessage
+
+pytestmark = [pytest.mark.anyio, pytest.mark.chaos, pytest.mark.timeout(600)]
+
+# `make chaos` runs the full counts, every other run short ones.
+FULL = int(os.environ.get("LEX_CHAOS_ROUNDS", "5")) >= 50
+KILLS, MESSAGES = (20, 5_000) if FULL else (3, 300)
+HOLDER = Path(__file__).with_name("cloud_holder.py")
+LEASE = 3.0
+LEASES = 3  # a handler of the lease tests takes so many of them, or more
+
+
+# A place on each double, and a driver that looks at it from here.
+
+
+@contextmanager
+def on_sqs():
+    with sqs.SQSDouble() as double:
+        url = f"{double.url}/123456789012/lexigram"
+        keys = {"access_key_id": "test", "secret_access_key": "test", "groups_refresh": 0.0}
+        yield "sqs", url, keys, lambda: sqs.driver_on(double.settings, "lexigram")
+
+
+@contextmanager
+def on_servicebus():
+    with ServiceBusDouble() as double:
+        more = {"management_str": double.management_str}
+        settings = {"connection_str": double.connection_str, **more}
+        make = servicebus.driver_on
+        yield (
+            "azure_servicebus",
+            double.connection_str,
+            more,
+            lambda: make(settings, "lexigram"),
+        )
+
+
+@contextmanager
+def on_pubsub():
+    with PubSubDouble() as double:
+        settings = {"project_id": pubsub.PROJECT, "emulator_host": double.host}
+        more = {"project_id": pubsub.PROJECT, "max_messages": 50}
+        make = pubsub.driver_on
+        yield "gcp_pubsub", double.host, more, lambda: make(settings, "lexigram")
+
+
+@pytest.fixture(params=[on_sqs, on_servicebus, on_pubsub], ids=["sqs", "servicebus", "pubsub"])
+def cloud(request):
+    with request.param() as found:
+        yield found
+
+
+def place_on(cloud, folder, **more):
+    driver, url, options, _ = cloud
+    return Place(driver=driver, url=url, folder=str(folder), options=options, **more)
+
+
+async def dead_letters(cloud):
+    driver = cloud[-1]()
+    await driver.connect()
+    try:
+        return list(await driver.list_dead("chaos", "chaos"))
+    finally:
+        await driver.close()
+
+
+async def test_every_message_is_handled_although_consumers_are_killed(cloud, tmp_path, rng):
+    place = place_on(cloud, tmp_path, messages=MESSAGES)
+    handled = await kill_consumers(place, kills=KILLS, rng=rng)
+    assert set(handled) == set(range(MESSAGES))
+    assert await dead_letters(cloud) == []  # crashes used up no retries
+    print(f"{place.driver}: {MESSAGES} messages, {KILLS} kills, {handled.total()} deliveries")
+
+
+class Holders:
+    """``with Holders(place) as holders``: processes of ``cloud_holder.py``, gone at its end."""
+
+    def __init__(self, place):
+        self.place, self.folder = place, Path(place.folder)
+        self.processes = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+    async def start(self):
+        process = self._process()
+        self.processes[process.pid] = process
+        await self.until(lambda: str(process.pid) in self.lines("ready"))
+
+    def _process(self):
+        with (self.folder / f"log.{len(self.processes)}").open("wb") as log:
+            command = [sys.executable, str(HOLDER), json.dumps(asdict(self.place))]
+            return subprocess.Popen(command, stdout=log, stderr=log)
+
+    async def until(self, condition):
+        with anyio.fail_after(60):
+            while not condition():  # noqa: ASYNC110 - other processes write files
+                await anyio.sleep(0.02)
+
+    def kill(self, pid):
+        self.processes[pid].send_signal(signal.SIGKILL)
+        self.processes[pid].wait()
+
+    def lines(self, name):
+        file = self.folder / name
+        return file.read_text().splitlines() if file.exists() else []
+
+    def begun(self):
+        """(pid, id, retry count) of every handler that began."""
+        found = [line.split() for line in self.lines("begun")]
+        return [(int(pid), identity, int(retries)) for pid, identity, retries in found]
+
+
+async def test_a_handler_longer_than_its_lease_is_alone_with_its_message_until_it_is_killed(
+    cloud, tmp_path
+):
+    """Two processes wait for one message: the second gets it when the first is dead, not before."""
+    place = place_on(cloud, tmp_path, messages=1, visibility_timeout=LEASE)
+    driver = cloud[-1]()
+    await driver.connect()
+    with Holders(place) as holders:
+        for _ in range(2):
+            await holders.start()
+        await driver.publish_many([BusMessage(id="m0", topic="chaos", payload=b"{}")])
+        await holders.until(holders.begun)
+        [(holder, _, _)] = holders.begun()
+        await anyio.sleep(LEASE * LEASES)
+        assert holders.begun() == [(holder, "m0", 0)]  # its lease was kept: nobody else has it
+        holders.kill(holder)
+        await holders.until(lambda: len(holders.begun()) == 2)
+        _, (other, identity, retries) = holders.begun()
+        assert (other != holder, identity, retries) == (True, "m0", 0)  # no retry was used up
+        (tmp_path / "go").touch()
+        await holders.until(lambda: holders.lines("handled") == ["m0"])
+        # It was acknowledged: with all leases over, a member of the group finds nothing.
+        await anyio.sleep(LEASE * 2)
+        assert list(await driver.receive("chaos", "chaos", limit=1, wait=LEASE)) == []
+        assert len(holders.begun()) == 2
+    assert list(await driver.list_dead("chaos", "chaos")) == []
+    await driver.close()
