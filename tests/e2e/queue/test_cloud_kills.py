@@ -11,11 +11,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.doubles.pubsub import places as pubsub
-from tests.doubles.pubsub.server import PubSubDouble
-from tests.doubles.servicebus import places as servicebus
-from tests.doubles.servicebus.server import ServiceBusDouble
-from tests.doubles.sqs import places as sqs
 from tests.e2e.queue.harness import Place, kill_consumers
 
 from lexigram.contracts.queue import BusMessage
@@ -30,38 +25,38 @@ LEASE = 3.0
 LEASES = 3  # a handler of the lease tests takes so many of them, or more
 
 
-# A place on each double, and a driver that looks at it from here.
+# A place on each double, and a driver that looks at it from here. Imported where it is used: one
+# whose libraries are missing is left out, the others are not.
 
 
 @contextmanager
 def on_sqs():
-    with sqs.SQSDouble() as double:
+    from tests.doubles.sqs.places import SQSDouble, driver_on
+
+    with SQSDouble() as double:
         url = f"{double.url}/123456789012/lexigram"
         keys = {"access_key_id": "test", "secret_access_key": "test", "groups_refresh": 0.0}
-        yield "sqs", url, keys, lambda: sqs.driver_on(double.settings, "lexigram")
+        yield "sqs", url, keys, lambda: driver_on(double.settings, "lexigram")
 
 
 @contextmanager
 def on_servicebus():
+    from tests.doubles.servicebus.places import ServiceBusDouble, driver_on
+
     with ServiceBusDouble() as double:
-        more = {"management_str": double.management_str}
-        settings = {"connection_str": double.connection_str, **more}
-        make = servicebus.driver_on
-        yield (
-            "azure_servicebus",
-            double.connection_str,
-            more,
-            lambda: make(settings, "lexigram"),
-        )
+        url, more = double.connection_str, {"management_str": double.management_str}
+        settings = {"connection_str": url, **more}
+        yield "azure_servicebus", url, more, lambda: driver_on(settings, "lexigram")
 
 
 @contextmanager
 def on_pubsub():
+    from tests.doubles.pubsub.places import PROJECT, PubSubDouble, driver_on
+
     with PubSubDouble() as double:
-        settings = {"project_id": pubsub.PROJECT, "emulator_host": double.host}
-        more = {"project_id": pubsub.PROJECT, "max_messages": 50}
-        make = pubsub.driver_on
-        yield "gcp_pubsub", double.host, more, lambda: make(settings, "lexigram")
+        settings = {"project_id": PROJECT, "emulator_host": double.host}
+        more = {"project_id": PROJECT, "max_messages": 50}
+        yield "gcp_pubsub", double.host, more, lambda: driver_on(settings, "lexigram")
 
 
 @pytest.fixture(params=[on_sqs, on_servicebus, on_pubsub], ids=["sqs", "servicebus", "pubsub"])
