@@ -69,13 +69,11 @@ class QueueProvider(Provider):
         for entry in self.config.backends:
             self._register_backend(container, entry)
         if not self.config.backends:
-            for service in (
-                QueueProtocol,
-                OutboxProtocol,
-                OutboxStoreProtocol,
-                TransactionalOutbox,
-            ):
-                container.singleton(service, factory=_no_backend)
+            container.singleton(QueueProtocol, factory=_no_backend)
+            # Left out: who can do without an outbox, as schedules and durable runs can, starts
+            # without one. A binding that raises would stop them.
+            for outbox in (OutboxProtocol, OutboxStoreProtocol, TransactionalOutbox):
+                container.singleton(outbox, factory=_no_backend, when=False)
             container.singleton(MessagePipeline)
         register_operators(container, self._control())
         waits = [entry.wait_for_broker for entry in self.config.backends]
