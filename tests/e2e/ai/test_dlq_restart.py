@@ -4,8 +4,6 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -98,7 +96,6 @@ class Process:
         self.process.stdout.close()
 
 
-@pytest.mark.timeout(120)
 def test_after_a_kill_letters_are_still_there_tried_on_and_told_of_once(sqlite_url, tmp_path):
     first = Process(tmp_path, sqlite_url, "first")
     first.until(lambda told, _: told == 1)

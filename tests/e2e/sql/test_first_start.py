@@ -14,7 +14,7 @@ import pytest
 from lexigram.sql import Database
 from lexigram.sql.migrate import installed_migrations, snapshot, upgrade
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]  # of processes on a busy machine
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]  # of processes on a busy machine
 
 UP_TO_DATE = [f"{item.distribution} {item.head} up to date" for item in installed_migrations()]
 SCRIPT = Path(__file__).with_name("first_start.py")

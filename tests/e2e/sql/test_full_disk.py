@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.timeout(120)
-
 # Mounted in a name space of its own: it goes away with the process, however that ends.
 MOUNTED = 'mount -t tmpfs -o size=1m lexigram "$0" && exec "$@"'
 

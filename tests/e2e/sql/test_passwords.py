@@ -8,7 +8,7 @@ from lexigram.di.errors import ProviderError
 from lexigram.sql import Database, DatabaseAccessError, SqlConfig, SqlModule
 from lexigram.testing import boot
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 RIGHT, WRONG = "correct horse", "hunter2 battery"
 

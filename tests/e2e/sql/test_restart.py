@@ -8,7 +8,7 @@ import pytest
 from lexigram.sql import CommitUncertainError, Database, DatabaseUnavailableError, SqlConfig
 from lexigram.testing import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 RECOVERY_GUARD = 30.0  # six times the five seconds it should take at most
 

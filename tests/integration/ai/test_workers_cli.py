@@ -92,7 +92,6 @@ def dead_jobs(folder, lex):
     anyio.run(make)
 
 
-@pytest.mark.timeout(120)
 def test_dead_letters_are_listed_shown_retried_archived_deleted_and_counted(lex, data, dead_jobs):
     items = data("dlq", "ls")["items"]
     assert {item["id"] for item in items} == {"j0", "j1", "j2"}
@@ -113,7 +112,6 @@ def test_dead_letters_are_listed_shown_retried_archived_deleted_and_counted(lex,
     assert "there is no category" in lex("dlq", "ls", "--category", "odd", code=2)
 
 
-@pytest.mark.timeout(120)
 def test_maintenance_is_listed_run_switched_and_remembered(lex, data):
     names = [task["name"] for task in data("maintenance", "ls")["tasks"]]
     assert names == [
@@ -138,7 +136,6 @@ def test_maintenance_is_listed_run_switched_and_remembered(lex, data):
     assert "there is no task 'x'" in lex("maintenance", "enable", "x", code=2)
 
 
-@pytest.mark.timeout(60)
 def test_status_tells_of_workers_jobs_and_letters(lex, data, dead_jobs):
     facts = data("status")
     assert [row["worker"] for row in facts["workers"]] == ["embedding", "ingestion"]
@@ -147,7 +144,6 @@ def test_status_tells_of_workers_jobs_and_letters(lex, data, dead_jobs):
     assert "dead letters: 3" in lex("status")
 
 
-@pytest.mark.timeout(60)
 def test_an_application_without_what_is_asked_for_says_so(lex):
     assert "plain has no AI workers" in lex("status", app="without", code=2)
     told = lex("maintenance", "disable", "health_check", app="small", code=2)

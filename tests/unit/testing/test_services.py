@@ -2,7 +2,8 @@ import socket
 
 import pytest
 
-from lexigram.testing.services import KNOWN_SERVICES, Service, configured_services
+from lexigram.testing import services
+from lexigram.testing.services import KNOWN_SERVICES, Service, configured_services, free_port
 
 
 def test_a_service_answers_where_something_listens():
@@ -38,3 +39,20 @@ def test_lines_move_known_services_and_add_others():
 def test_a_line_of_another_form_is_refused(line):
     with pytest.raises(ValueError, match="is not of the form name = host:port"):
         configured_services([line])
+
+
+def test_a_free_port_is_not_taken_and_none_that_connections_are_given(monkeypatch):
+    with socket.create_server(("127.0.0.1", free_port())) as server:
+        taken = server.getsockname()[1]
+        other = free_port()
+        answers = iter([taken, taken, other])
+        monkeypatch.setattr(services.secrets, "choice", lambda _: next(answers))
+        assert free_port() == other
+    assert {taken, other} <= set(range(1024, 32768))
+
+
+def test_where_no_port_is_free_that_is_said(monkeypatch):
+    with socket.create_server(("127.0.0.1", free_port())) as server:
+        monkeypatch.setattr(services.secrets, "choice", lambda _: server.getsockname()[1])
+        with pytest.raises(OSError, match="none of 1000 ports from 10000 to 32000 is free"):
+            free_port()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
@@ -9,6 +10,9 @@ from typing import NoReturn
 from attrs import evolve, frozen
 
 PROBE_SECONDS = 0.5  # a server on the same machine answers in less than a millisecond
+# Below what systems give to connections (32768 and up on Linux, 49152 elsewhere).
+_PORTS = range(10_000, 32_000)
+_PORT_TRIES = 1_000
 
 
 @frozen(kw_only=True)
@@ -57,11 +61,21 @@ def do_without(why: str) -> NoReturn:
 
 
 def free_port() -> int:
-    """A port of this machine on which nobody listens, for a server of a test's own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    """A port of this machine on which nobody listens, for a server of a test's own.
+
+    It can be listened on again after a stop: the system gives no connection this port. It would
+    one from ``bind(0)``, be it to a client that tries to reach the stopped server. Raises OSError
+    where no port is free.
+    """
+    for _ in range(_PORT_TRIES):
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
         return port
+    raise OSError(f"none of {_PORT_TRIES} ports from {_PORTS.start} to {_PORTS.stop} is free")
 
 
 def configured_services(lines: Iterable[str]) -> dict[str, Service]:

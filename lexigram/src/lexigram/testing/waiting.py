@@ -10,7 +10,9 @@ import anyio
 
 T = TypeVar("T")
 
-HANG_GUARD_SECONDS = 5.0  # far more than any state needs: reaching it means it never comes
+# Far more than any state needs, also on a machine that does much else: reaching it means that the
+# state never comes.
+HANG_GUARD_SECONDS = 30.0
 _PAUSES = (0.0,) * 20 + (0.001,) * 20  # most states come within a few turns of the event loop
 _LAST_PAUSE = 0.01
 
