@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from bus.contest import BATCH, OURS, PAYLOAD, Contestant, idle_latency, ours
 from harness import Case, Plan, Section, Target, Work, measure
 
 from lexigram.contracts.queue import BusMessage
@@ -17,12 +18,9 @@ from lexigram.queue import BusOptions
 from lexigram.queue.backends.nats import NATSQueue
 
 NATS = os.environ.get("LEX_BENCH_NATS", "nats://127.0.0.1:4222")
-BATCH = 100
 MESSAGES = 2_000
-PAYLOAD = {"id": 12345, "name": "Ada Lovelace", "tags": ["a", "b", "c"], "text": "x" * 180}
-RAW, OURS, FASTSTREAM = "raw nats-py, batched", "lexigram", "FastStream"
+RAW, FASTSTREAM = "raw nats-py, batched", "FastStream"
 SHARE_OF_RAW = 0.8  # targets.md
-IDLE_MS = 0.4  # above raw
 
 
 async def sections(plan: Plan) -> AsyncIterator[Section]:
@@ -34,7 +32,7 @@ async def sections(plan: Plan) -> AsyncIterator[Section]:
             FASTSTREAM: await enter(_faststream()),
         }
         yield await _throughput(plan, made)
-        yield await _latency(plan, made)
+        yield await idle_latency(plan, "NATS", made, pause=0.01)  # also on a busy machine
 
 
 async def _throughput(plan: Plan, made: dict[str, Any]) -> Section:
@@ -49,54 +47,6 @@ async def _throughput(plan: Plan, made: dict[str, Any]) -> Section:
         f"limit of nats-py itself. Target: {SHARE_OF_RAW} of raw.",
         [work],
     )
-
-
-async def _latency(plan: Plan, made: dict[str, Any]) -> Section:
-    async def once(one: Any, loops: int) -> int:
-        spent = 0
-        for _ in range(loops):
-            await asyncio.sleep(0.01)  # idle again, also on a busy machine
-            spent += await one.one()
-        return spent
-
-    cases = [Case(who, lambda loops, one=one: once(one, loops), 20) for who, one in made.items()]
-    work = Work("publish to handler, idle", "ms", RAW, cases)
-    await measure([work], plan, rounds=plan.few(21))
-    raw = work.case(RAW)
-    assert raw is not None
-    work.targets = {OURS: Target(raw.median / 1e6 + IDLE_MS)}
-    return Section("NATS, idle latency", f"Target: at most {IDLE_MS} ms more than raw.", [work])
-
-
-class _Contestant:
-    """Counts what is handled; ``publish`` is the contestant's own."""
-
-    def __init__(self) -> None:
-        self.handled, self.wanted = 0, 0
-        self.done: asyncio.Future[int] | None = None
-
-    def count(self) -> None:
-        self.handled += 1
-        if self.handled >= self.wanted and self.done is not None and not self.done.done():
-            self.done.set_result(time.perf_counter_ns())
-
-    async def publish(self, number: int) -> None:
-        raise NotImplementedError
-
-    async def flow(self, loops: int) -> int:
-        self.handled, self.wanted = 0, loops
-        self.done = asyncio.get_running_loop().create_future()
-        start = time.perf_counter_ns()
-        for _ in range(0, loops, BATCH):
-            await self.publish(BATCH)
-        return await self.done - start
-
-    async def one(self) -> int:
-        self.handled, self.wanted = 0, 1
-        self.done = asyncio.get_running_loop().create_future()
-        start = time.perf_counter_ns()
-        await self.publish(1)
-        return await self.done - start
 
 
 @asynccontextmanager
@@ -116,7 +66,7 @@ async def _stream() -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _raw() -> AsyncIterator[_Contestant]:
+async def _raw() -> AsyncIterator[Contestant]:
     """What nats-py can do: batches both ways, JSON both ways, acknowledged."""
     import nats
     import orjson
@@ -133,7 +83,7 @@ async def _raw() -> AsyncIterator[_Contestant]:
             subject, durable="g", stream=stream, config=ConsumerConfig(max_ack_pending=-1)
         )
 
-        class Raw(_Contestant):
+        class Raw(Contestant):
             async def publish(self, number: int) -> None:
                 sent = [
                     await sender.publish_async(subject, orjson.dumps(PAYLOAD))
@@ -164,29 +114,14 @@ async def _raw() -> AsyncIterator[_Contestant]:
 
 
 @asynccontextmanager
-async def _ours() -> AsyncIterator[_Contestant]:
+async def _ours() -> AsyncIterator[Contestant]:
     options = BusOptions(prefetch=BATCH)
     async with _stream() as stream, NATSQueue(NATS, stream, options=options) as queue:
-
-        class Ours(_Contestant):
-            async def publish(self, number: int) -> None:
-                if number == 1:
-                    await queue.publish("t", BusMessage(payload=PAYLOAD))
-                else:
-                    batch = [BusMessage(payload=PAYLOAD) for _ in range(number)]
-                    await queue.publish_many("t", batch)
-
-        ours = Ours()
-
-        async def handle(message: BusMessage) -> None:
-            ours.count()
-
-        await queue.subscribe("t", handle)
-        yield ours
+        yield await ours(queue)
 
 
 @asynccontextmanager
-async def _faststream() -> AsyncIterator[_Contestant]:
+async def _faststream() -> AsyncIterator[Contestant]:
     import logging
 
     from faststream.nats import JStream, NatsBroker, PullSub
@@ -195,7 +130,7 @@ async def _faststream() -> AsyncIterator[_Contestant]:
         broker = NatsBroker(NATS, logger=None, log_level=logging.CRITICAL)
         stream = JStream(name, subjects=[f"{name}.>"])
 
-        class FastStream(_Contestant):
+        class FastStream(Contestant):
             async def publish(self, number: int) -> None:
                 await asyncio.gather(
                     *(broker.publish(PAYLOAD, f"{name}.t", stream=name) for _ in range(number))

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from bus.contest import BATCH, OURS, PAYLOAD, Contestant, idle_latency, ours
 from harness import Case, Facts, Plan, Section, Target, Work, measure
 
 from lexigram.contracts.queue import BusMessage
@@ -20,12 +21,9 @@ from lexigram.queue.backends.rabbitmq import RabbitMQQueue
 PEERS = ("aio-pika", "faststream", "taskiq", "taskiq-aio-pika")
 RABBITMQ = os.environ.get("LEX_BENCH_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672/")
 
-BATCH = 100
 MESSAGES = 1_000
-PAYLOAD = {"id": 12345, "name": "Ada Lovelace", "tags": ["a", "b", "c"], "text": "x" * 180}
-RAW, OURS, FASTSTREAM, TASKIQ = "raw aio-pika", "lexigram", "FastStream", "taskiq"
+RAW, FASTSTREAM, TASKIQ = "raw aio-pika", "FastStream", "taskiq"
 SHARE_OF_RAW = 0.85  # targets.md
-IDLE_MS = 0.4  # above raw
 
 
 async def sections(plan: Plan) -> AsyncIterator[Section | Facts]:
@@ -38,7 +36,7 @@ async def sections(plan: Plan) -> AsyncIterator[Section | Facts]:
             TASKIQ: await enter(_taskiq()),
         }
         yield await _throughput(plan, made)
-        yield await _latency(plan, made)
+        yield await idle_latency(plan, "RabbitMQ", made)
 
 
 async def _throughput(plan: Plan, made: dict[str, Any]) -> Section:
@@ -59,59 +57,8 @@ async def _throughput(plan: Plan, made: dict[str, Any]) -> Section:
     )
 
 
-async def _latency(plan: Plan, made: dict[str, Any]) -> Section:
-    async def once(one: Any, loops: int) -> int:
-        spent = 0
-        for _ in range(loops):
-            await asyncio.sleep(0.002)  # idle again
-            spent += await one.one()
-        return spent
-
-    cases = [Case(who, lambda loops, one=one: once(one, loops), 20) for who, one in made.items()]
-    work = Work("publish to handler, idle", "ms", RAW, cases)
-    await measure([work], plan, rounds=plan.few(21))
-    raw = work.case(RAW)
-    assert raw is not None
-    work.targets = {OURS: Target(raw.median / 1e6 + IDLE_MS)}
-    return Section("RabbitMQ, idle latency", f"Target: at most {IDLE_MS} ms more than raw.", [work])
-
-
-class _Contestant:
-    """Counts what is handled; ``send`` is the contestant's own way to publish one message."""
-
-    def __init__(self) -> None:
-        self.handled, self.wanted = 0, 0
-        self.done: asyncio.Future[int] | None = None
-
-    def count(self) -> None:
-        self.handled += 1
-        if self.handled >= self.wanted and self.done is not None and not self.done.done():
-            self.done.set_result(time.perf_counter_ns())
-
-    async def send(self) -> None:
-        raise NotImplementedError
-
-    async def publish(self, number: int) -> None:
-        await asyncio.gather(*(self.send() for _ in range(number)))
-
-    async def flow(self, loops: int) -> int:
-        self.handled, self.wanted = 0, loops
-        self.done = asyncio.get_running_loop().create_future()
-        start = time.perf_counter_ns()
-        for _ in range(0, loops, BATCH):
-            await self.publish(BATCH)
-        return await self.done - start
-
-    async def one(self) -> int:
-        self.handled, self.wanted = 0, 1
-        self.done = asyncio.get_running_loop().create_future()
-        start = time.perf_counter_ns()
-        await self.send()
-        return await self.done - start
-
-
 @asynccontextmanager
-async def _raw() -> AsyncIterator[_Contestant]:
+async def _raw() -> AsyncIterator[Contestant]:
     """What aio-pika can do: many publishes on their way at once, JSON both ways."""
     import aio_pika
     import orjson
@@ -124,7 +71,7 @@ async def _raw() -> AsyncIterator[_Contestant]:
     queue = await into.declare_queue(name, durable=True)
     await queue.bind(name, "t")
 
-    class Raw(_Contestant):
+    class Raw(Contestant):
         async def send(self) -> None:
             message = aio_pika.Message(
                 orjson.dumps(PAYLOAD), delivery_mode=aio_pika.DeliveryMode.PERSISTENT
@@ -146,25 +93,11 @@ async def _raw() -> AsyncIterator[_Contestant]:
 
 
 @asynccontextmanager
-async def _ours() -> AsyncIterator[_Contestant]:
+async def _ours() -> AsyncIterator[Contestant]:
     exchange = f"lex-bench-{secrets.token_hex(4)}"
     options = BusOptions(prefetch=BATCH)
     async with RabbitMQQueue(RABBITMQ, exchange, options=options) as queue:
-
-        class Ours(_Contestant):
-            async def send(self) -> None:
-                await queue.publish("t", BusMessage(payload=PAYLOAD))
-
-            async def publish(self, number: int) -> None:
-                await queue.publish_many("t", [BusMessage(payload=PAYLOAD) for _ in range(number)])
-
-        ours = Ours()
-
-        async def handle(message: BusMessage) -> None:
-            ours.count()
-
-        await queue.subscribe("t", handle)
-        yield ours
+        yield await ours(queue)
         for subscription in queue.subscriptions:
             await subscription.stop()
         await queue.driver.drop("t", "default")
@@ -172,7 +105,7 @@ async def _ours() -> AsyncIterator[_Contestant]:
 
 
 @asynccontextmanager
-async def _faststream() -> AsyncIterator[_Contestant]:
+async def _faststream() -> AsyncIterator[Contestant]:
     from faststream.rabbit import Channel, RabbitBroker, RabbitQueue
 
     broker = RabbitBroker(
@@ -183,7 +116,7 @@ async def _faststream() -> AsyncIterator[_Contestant]:
     )
     name = f"lex-bench-{secrets.token_hex(4)}"
 
-    class FastStream(_Contestant):
+    class FastStream(Contestant):
         async def send(self) -> None:
             await broker.publish(PAYLOAD, name, persist=True)
 
@@ -200,7 +133,7 @@ async def _faststream() -> AsyncIterator[_Contestant]:
 
 
 @asynccontextmanager
-async def _taskiq() -> AsyncIterator[_Contestant]:
+async def _taskiq() -> AsyncIterator[Contestant]:
     from taskiq.receiver import Receiver
     from taskiq_aio_pika import AioPikaBroker, Exchange, Queue
 
@@ -216,7 +149,7 @@ async def _taskiq() -> AsyncIterator[_Contestant]:
     )
     broker.is_worker_process = True
 
-    class Taskiq(_Contestant):
+    class Taskiq(Contestant):
         async def send(self) -> None:
             await handle.kiq(PAYLOAD)
 

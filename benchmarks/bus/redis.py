@@ -10,6 +10,17 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from bus.contest import (
+    BATCH,
+    FAIRNESS,
+    OURS,
+    PAYLOAD,
+    Contestant,
+    fairness_row,
+    idle_latency,
+    ours,
+    ten_behind,
+)
 from harness import Case, Facts, Plan, Section, Target, Work, measure
 
 from lexigram.contracts.queue import BusMessage
@@ -19,15 +30,12 @@ from lexigram.queue.backends.redis import RedisQueue, lane_of
 PEERS = ("redis", "hiredis", "faststream", "taskiq", "taskiq-redis")
 REDIS = os.environ.get("LEX_BENCH_REDIS", "redis://127.0.0.1:6379/0")
 
-BATCH = 100
 MESSAGES = 5_000
 TOGETHER = 10  # publishes of a peer without batches; more are no quicker
 FEW = 1_000  # for those that take half a millisecond a message
-PAYLOAD = {"id": 12345, "name": "Ada Lovelace", "tags": ["a", "b", "c"], "text": "x" * 180}
-RAW, OURS, FASTSTREAM, TASKIQ = "raw redis-py, pipelined", "lexigram", "FastStream", "taskiq"
+RAW, FASTSTREAM, TASKIQ = "raw redis-py, pipelined", "FastStream", "taskiq"
 SHARE_OF_RAW = 0.45  # targets.md
 TIMES_FASTSTREAM = 8
-IDLE_MS = 0.4  # above raw
 
 
 async def sections(plan: Plan) -> AsyncIterator[Section | Facts]:
@@ -40,7 +48,7 @@ async def sections(plan: Plan) -> AsyncIterator[Section | Facts]:
             TASKIQ: await enter(_taskiq()),
         }
         yield await _throughput(plan, made)
-        yield await _latency(plan, made)
+        yield await idle_latency(plan, "Redis", made)
     yield await _fairness(plan)
 
 
@@ -66,110 +74,26 @@ async def _throughput(plan: Plan, made: dict[str, Any]) -> Section:
     )
 
 
-async def _latency(plan: Plan, made: dict[str, Any]) -> Section:
-    async def once(one: Any, loops: int) -> int:
-        spent = 0
-        for _ in range(loops):
-            await asyncio.sleep(0.002)  # idle again
-            spent += await one.one()
-        return spent
-
-    cases = [Case(who, lambda loops, one=one: once(one, loops), 20) for who, one in made.items()]
-    work = Work("publish to handler, idle", "ms", RAW, cases)
-    await measure([work], plan, rounds=plan.few(21))
-    raw = work.case(RAW)
-    assert raw is not None
-    work.targets = {OURS: Target(raw.median / 1e6 + IDLE_MS)}
-    return Section("Redis, idle latency", f"Target: at most {IDLE_MS} ms more than raw.", [work])
-
-
 async def _fairness(plan: Plan) -> Facts:
     """Ten messages of a tenant, alone and behind 10,000 of another."""
     flooding = "flood"
     late = next(f"late{n}" for n in range(99) if lane_of(f"late{n}") != lane_of(flooding))
+
+    async def ten(flood: str | None) -> float:
+        options = BusOptions(drain_timeout=0.0)
+        async with _emptied() as prefix, RedisQueue(REDIS, prefix=prefix, options=options) as queue:
+            return await ten_behind(queue, late, flood)
+
     ratios = []
     for _ in range(3 if plan.quick else 7):
-        alone = await _ten(late, None)
-        ratios.append((await _ten(late, flooding)) / alone)
-    ratios.sort()
-    middle = ratios[len(ratios) // 2]
+        alone = await ten(None)
+        ratios.append(await ten(flooding) / alone)
     return Facts(
         "Redis, fairness",
-        "20 ms handlers, concurrency 4: what ten messages of one tenant take behind 10,000 of "
-        "another, times what they take on an idle bus.",
+        FAIRNESS,
         ["work", "median", "worst", "target", ""],
-        [
-            [
-                "ten behind 10,000",
-                f"{middle:.2f}x",
-                f"{ratios[-1]:.2f}x",
-                "≤ 3x",
-                "met" if middle <= 3 else "MISSED",
-            ]
-        ],
+        [fairness_row("ten behind 10,000", ratios)],
     )
-
-
-async def _ten(late: str, flooding: str | None) -> float:
-    options = BusOptions(drain_timeout=0.0)
-    async with _emptied() as prefix, RedisQueue(REDIS, prefix=prefix, options=options) as queue:
-        done, left = asyncio.Event(), 10
-        busy = asyncio.Event()
-
-        async def handle(message: BusMessage) -> None:
-            nonlocal left
-            busy.set()
-            await asyncio.sleep(0.02)
-            if message.headers.get("fairness-key") == late:
-                left -= 1
-                if not left:
-                    done.set()
-
-        if flooding:
-            flood = [
-                BusMessage(payload=0, headers={"fairness-key": flooding}) for _ in range(10_000)
-            ]
-            await queue.publish_many("t", flood)
-        await queue.subscribe("t", handle)
-        if flooding:
-            await busy.wait()
-        await asyncio.sleep(0.1)
-        start = time.perf_counter()
-        ten = [BusMessage(payload=1, headers={"fairness-key": late}) for _ in range(10)]
-        await queue.publish_many("t", ten)
-        await done.wait()
-        return time.perf_counter() - start
-
-
-class _Contestant:
-    """Counts what is handled; ``publish`` is the contestant's own."""
-
-    def __init__(self) -> None:
-        self.handled, self.wanted = 0, 0
-        self.done: asyncio.Future[int] | None = None
-
-    def count(self) -> None:
-        self.handled += 1
-        if self.handled >= self.wanted and self.done is not None and not self.done.done():
-            self.done.set_result(time.perf_counter_ns())
-
-    async def publish(self, number: int) -> None:
-        raise NotImplementedError
-
-    async def flow(self, loops: int) -> int:
-        self.handled, self.wanted = 0, loops
-        self.done = asyncio.get_running_loop().create_future()
-        start = time.perf_counter_ns()
-        for _ in range(0, loops, BATCH):
-            await self.publish(BATCH)
-        return await self.done - start
-
-    async def one(self) -> int:
-        self.handled, self.wanted = 0, 1
-        self.done = asyncio.get_running_loop().create_future()
-        start = time.perf_counter_ns()
-        await self.publish(1)
-        return await self.done - start
 
 
 @asynccontextmanager
@@ -187,7 +111,7 @@ async def _emptied() -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _raw() -> AsyncIterator[_Contestant]:
+async def _raw() -> AsyncIterator[Contestant]:
     """What redis-py can do: batches both ways, JSON both ways, acknowledged and removed."""
     import orjson
     from redis.asyncio import Redis
@@ -197,7 +121,7 @@ async def _raw() -> AsyncIterator[_Contestant]:
         stream = f"{prefix}:raw"
         await out.xgroup_create(stream, "g", mkstream=True)
 
-        class Raw(_Contestant):
+        class Raw(Contestant):
             async def publish(self, number: int) -> None:
                 async with out.pipeline(transaction=False) as batch:
                     for _ in range(number):
@@ -234,29 +158,14 @@ async def _raw() -> AsyncIterator[_Contestant]:
 
 
 @asynccontextmanager
-async def _ours() -> AsyncIterator[_Contestant]:
+async def _ours() -> AsyncIterator[Contestant]:
     options = BusOptions(prefetch=BATCH)
     async with _emptied() as prefix, RedisQueue(REDIS, prefix=prefix, options=options) as queue:
-
-        class Ours(_Contestant):
-            async def publish(self, number: int) -> None:
-                if number == 1:
-                    await queue.publish("t", BusMessage(payload=PAYLOAD))
-                else:
-                    batch = [BusMessage(payload=PAYLOAD) for _ in range(number)]
-                    await queue.publish_many("t", batch)
-
-        ours = Ours()
-
-        async def handle(message: BusMessage) -> None:
-            ours.count()
-
-        await queue.subscribe("t", handle)
-        yield ours
+        yield await ours(queue)
 
 
 @asynccontextmanager
-async def _faststream() -> AsyncIterator[_Contestant]:
+async def _faststream() -> AsyncIterator[Contestant]:
     import logging
 
     from faststream.redis import RedisBroker, StreamSub
@@ -265,7 +174,7 @@ async def _faststream() -> AsyncIterator[_Contestant]:
         broker = RedisBroker(REDIS, logger=None, log_level=logging.CRITICAL)
         stream = f"{prefix}:faststream"
 
-        class FastStream(_Contestant):
+        class FastStream(Contestant):
             async def publish(self, number: int) -> None:
                 for _ in range(0, number, TOGETHER):
                     some = min(number, TOGETHER)
@@ -289,7 +198,7 @@ async def _faststream() -> AsyncIterator[_Contestant]:
 
 
 @asynccontextmanager
-async def _taskiq() -> AsyncIterator[_Contestant]:
+async def _taskiq() -> AsyncIterator[Contestant]:
     from taskiq.receiver import Receiver
     from taskiq_redis import RedisStreamBroker
 
@@ -297,7 +206,7 @@ async def _taskiq() -> AsyncIterator[_Contestant]:
         broker = RedisStreamBroker(REDIS, queue_name=f"{prefix}:taskiq")
         broker.is_worker_process = True
 
-        class Taskiq(_Contestant):
+        class Taskiq(Contestant):
             async def publish(self, number: int) -> None:
                 for _ in range(0, number, TOGETHER):
                     some = min(number, TOGETHER)

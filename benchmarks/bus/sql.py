@@ -20,6 +20,16 @@ from typing import Any
 
 import asyncpg
 import orjson
+from bus.contest import (
+    BATCH,
+    FAIRNESS,
+    PAYLOAD,
+    Contestant,
+    fairness_row,
+    latencies,
+    ours,
+    ten_behind,
+)
 from harness import Case, Facts, Plan, Section, Work, measure
 
 from lexigram.contracts.queue import BusMessage
@@ -29,10 +39,7 @@ from lexigram.sql import Database
 from lexigram.sql.migrate import upgrade
 
 POSTGRES = os.environ.get("LEX_BENCH_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
-BATCH = 100
 MESSAGES = 3_000
-PAYLOAD = {"id": 12345, "name": "Ada Lovelace", "tags": ["a", "b", "c"], "text": "x" * 180}
-FLOOD = 10_000  # messages of the noisy tenant
 
 RAW_SQLITE, SQLITE = "hand-written on SQLite", "lexigram on SQLite"
 RAW_POSTGRES, POSTGRESQL = "hand-written, SKIP LOCKED", "lexigram on PostgreSQL"
@@ -73,110 +80,28 @@ async def _throughput(plan: Plan, *made: dict[str, Any]) -> Section:
     )
 
 
-async def _latency(plan: Plan, *made: dict[str, Any]) -> Section:
-    async def once(one: Any, loops: int) -> int:
-        spent = 0
-        for _ in range(loops):
-            await asyncio.sleep(0.002)  # idle again
-            spent += await one.one()
-        return spent
-
-    works = [
-        Work(
-            "publish to handler, idle",
-            "ms",
-            next(iter(contestants)),
-            [Case(who, lambda n, one=one: once(one, n), 20) for who, one in contestants.items()],
-        )
-        for contestants in made
-    ]
+async def _latency(plan: Plan, *made: dict[str, Contestant]) -> Section:
+    works = [latencies(contestants) for contestants in made]
     await measure(works, plan, rounds=plan.few(21))
     return Section("SQL, idle latency", "The hand-written consumers are woken too.", works)
 
 
 async def _fairness(plan: Plan) -> Facts:
     """Ten messages of a tenant, alone and behind 10,000 of another."""
+
+    async def ten(url: str, flooding: str | None) -> float:
+        async with SqlQueue(url, options=BusOptions(drain_timeout=0.0)) as queue:
+            return await ten_behind(queue, "late", flooding)
+
     rows = []
     for title, place in (("SQLite", _sqlite), ("PostgreSQL", _postgres)):
         ratios = []
         for _ in range(3 if plan.quick else 5):
             async with place() as url:
-                alone = await _ten(url, flooded=False)
-                ratios.append(await _ten(url, flooded=True) / alone)
-        ratios.sort()
-        middle = ratios[len(ratios) // 2]
-        verdict = "met" if middle <= 3 else "MISSED"
-        rows.append([title, f"{middle:.2f}x", f"{ratios[-1]:.2f}x", "≤ 3x", verdict])
-    return Facts(
-        "SQL, fairness",
-        "20 ms handlers, concurrency 4: what ten messages of one tenant take behind 10,000 of "
-        "another, times what they take on an idle bus.",
-        ["on", "median", "worst", "target", ""],
-        rows,
-    )
-
-
-async def _ten(url: str, *, flooded: bool) -> float:
-    async with SqlQueue(url, options=BusOptions(drain_timeout=0.0)) as queue:
-        done, busy, left = asyncio.Event(), asyncio.Event(), 10
-
-        async def handle(message: BusMessage) -> None:
-            nonlocal left
-            busy.set()
-            await asyncio.sleep(0.02)
-            if message.headers[FAIRNESS_KEY] == "late":
-                left -= 1
-                if not left:
-                    done.set()
-
-        if flooded:
-            flood = [BusMessage(payload=0, headers={FAIRNESS_KEY: "flood"}) for _ in range(FLOOD)]
-            await queue.publish_many("t", flood)
-        await queue.subscribe("t", handle)
-        if flooded:
-            await busy.wait()
-        await asyncio.sleep(0.1)
-        start = time.perf_counter()
-        ten = [BusMessage(payload=1, headers={FAIRNESS_KEY: "late"}) for _ in range(10)]
-        await queue.publish_many("t", ten)
-        await done.wait()
-        return time.perf_counter() - start
-
-
-class _Contestant:
-    """Counts what is handled; ``publish`` is the contestant's own."""
-
-    def __init__(self) -> None:
-        self.handled, self.wanted = 0, 0
-        self.done: asyncio.Future[int] | None = None
-
-    def count(self) -> None:
-        self.handled += 1
-        if self.handled >= self.wanted and self.done is not None and not self.done.done():
-            self.done.set_result(time.perf_counter_ns())
-
-    async def publish(self, number: int) -> None:
-        raise NotImplementedError
-
-    async def flow(self, loops: int) -> int:
-        start = self._begin(loops)
-        for _ in range(0, loops, BATCH):
-            await self.publish(BATCH)
-        return await self._finished() - start
-
-    async def one(self) -> int:
-        start = self._begin(1)
-        await self.publish(1)
-        return await self._finished() - start
-
-    def _begin(self, wanted: int) -> int:
-        self.handled, self.wanted = 0, wanted
-        self.done = asyncio.get_running_loop().create_future()
-        return time.perf_counter_ns()
-
-    async def _finished(self) -> int:
-        assert self.done is not None
-        return await self.done
+                alone = await ten(url, None)
+                ratios.append(await ten(url, "flood") / alone)
+        rows.append(fairness_row(title, ratios))
+    return Facts("SQL, fairness", FAIRNESS, ["on", "median", "worst", "target", ""], rows)
 
 
 @asynccontextmanager
@@ -202,28 +127,13 @@ async def _postgres() -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _ours(url: str) -> AsyncIterator[_Contestant]:
+async def _ours(url: str) -> AsyncIterator[Contestant]:
     async with SqlQueue(url, options=BusOptions(prefetch=2 * BATCH)) as queue:
-
-        class Ours(_Contestant):
-            async def publish(self, number: int) -> None:
-                if number == 1:
-                    await queue.publish("t", BusMessage(payload=PAYLOAD))
-                else:
-                    batch = [BusMessage(payload=PAYLOAD) for _ in range(number)]
-                    await queue.publish_many("t", batch)
-
-        ours = Ours()
-
-        async def handle(message: BusMessage) -> None:
-            ours.count()
-
-        await queue.subscribe("t", handle)
-        yield ours
+        yield await ours(queue)
 
 
 @asynccontextmanager
-async def _raw_postgres(url: str) -> AsyncIterator[_Contestant]:
+async def _raw_postgres(url: str) -> AsyncIterator[Contestant]:
     """One connection out, one in: INSERT of arrays, UPDATE SKIP LOCKED, DELETE, LISTEN."""
     out, into, ear = [await asyncpg.connect(url) for _ in range(3)]
     await out.execute(
@@ -233,7 +143,7 @@ async def _raw_postgres(url: str) -> AsyncIterator[_Contestant]:
     news = asyncio.Event()
     await ear.add_listener("raw", lambda *_: news.set())
 
-    class Raw(_Contestant):
+    class Raw(Contestant):
         async def publish(self, number: int) -> None:
             await out.execute(
                 "WITH new AS (INSERT INTO raw (body) SELECT unnest($1::bytea[]))"
@@ -267,7 +177,7 @@ async def _raw_postgres(url: str) -> AsyncIterator[_Contestant]:
 
 
 @asynccontextmanager
-async def _raw_sqlite() -> AsyncIterator[_Contestant]:
+async def _raw_sqlite() -> AsyncIterator[Contestant]:
     """One thread with one connection, as SQLite likes it; one transaction for each batch."""
     loop, news = asyncio.get_running_loop(), asyncio.Event()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
@@ -289,7 +199,7 @@ async def _raw_sqlite() -> AsyncIterator[_Contestant]:
 
         db = await loop.run_in_executor(thread, opened)
 
-        class Raw(_Contestant):
+        class Raw(Contestant):
             async def publish(self, number: int) -> None:
                 rows = [(orjson.dumps(PAYLOAD),) for _ in range(number)]
                 insert = "INSERT INTO raw (body) VALUES (?)"
