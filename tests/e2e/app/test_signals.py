@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-HANG_GUARD = 60  # seconds
+HANG_GUARD = 120  # seconds
 
 PROGRAM = """
 import anyio

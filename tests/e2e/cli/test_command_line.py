@@ -12,7 +12,7 @@ from textwrap import dedent
 import pytest
 
 SCRIPTS = Path(sys.executable).parent
-SECONDS = 30  # a guard against hanging, not a promise
+SECONDS = 120  # a guard against hanging, not a promise
 
 
 def environment(**extra):

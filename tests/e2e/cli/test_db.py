@@ -13,9 +13,9 @@ import asyncpg
 import pytest
 
 SCRIPTS = Path(sys.executable).parent
-SECONDS = 50  # a guard against hanging, not a promise
+SECONDS = 120  # a guard against hanging, not a promise
 
-pytestmark = pytest.mark.timeout(300)  # fifteen processes on a busy machine
+pytestmark = pytest.mark.timeout(900)  # fifteen processes on a busy machine
 
 FILES = {
     "tea_shop-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: tea-shop\nVersion: 1.0\n",

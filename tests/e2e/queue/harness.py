@@ -72,6 +72,10 @@ class Crowd:
     def consume(self, number=1):
         self.consumers += [self._start("consume") for _ in range(number)]
 
+    def is_there(self):
+        """Some consumer has declared the group: from now on nothing published is missed."""
+        return any(self.folder.glob("ready.*"))
+
     def kill_one(self, rng):
         """SIGKILL a consumer at random, and start another in its place."""
         victim = self.consumers.pop(rng.randrange(len(self.consumers)))
@@ -124,7 +128,7 @@ async def kill_consumers(place, *, kills, rng, members=3):
     """Publish, consume and kill until all is handled; returns how often each number was."""
     with Crowd(place) as crowd:
         crowd.consume(members)
-        await crowd.until(lambda: any(crowd.folder.glob("handled.*")))
+        await crowd.until(crowd.is_there)
         crowd.publish()
         for kill in range(kills):
             # Spread over the flow, at random: before the first message and after the last one too.
@@ -143,7 +147,7 @@ async def drain_after_kills(place, queue, *, kills, rng, members=3):
     """
     with Crowd(place) as crowd:
         crowd.consume(members)
-        await crowd.until(lambda: any(crowd.folder.glob("handled.*")))
+        await crowd.until(crowd.is_there)
         crowd.publish()
         for kill in range(kills):
             due = place.messages * (kill + rng.random()) / (kills + 2)
@@ -167,7 +171,7 @@ async def survive(place):
     """
     with Crowd(place) as crowd:
         crowd.consume()
-        await crowd.until(lambda: any(crowd.folder.glob("handled.*")))
+        await crowd.until(crowd.is_there)
         crowd.publish()
 
         def done():
@@ -186,7 +190,7 @@ async def restart_broker(place, stop, start, *, times=1, members=2, settle=0.0):
     """
     with Crowd(place) as crowd:
         crowd.consume(members)
-        await crowd.until(lambda: any(crowd.folder.glob("handled.*")))
+        await crowd.until(crowd.is_there)
         await anyio.sleep(settle)
         crowd.publish()
         for time in range(times):

@@ -11,7 +11,7 @@ import pytest
 
 from lexigram.testing.services import do_without, free_port
 
-START_SECONDS = 20.0  # a hang guard; a start takes a tenth of a second
+START_SECONDS = 60.0  # a hang guard; a start takes a tenth of a second
 
 
 class OwnServer:

@@ -11,10 +11,10 @@ from textwrap import dedent
 
 import pytest
 
-pytestmark = pytest.mark.timeout(300)  # many processes, each with imports of its own
+pytestmark = pytest.mark.timeout(900)  # many processes, each with imports of its own
 
 SCRIPTS = Path(sys.executable).parent
-SECONDS = 60  # a guard against hanging, not a promise
+SECONDS = 120  # a guard against hanging, not a promise
 
 SHOP = """
     import os
@@ -144,6 +144,7 @@ def row(queue):
 
 def test_an_operator_pauses_and_resumes_a_running_fleet(queue, fleet):
     fleet(2)
+    until(lambda: fleet.printed().count("receives orders") == 2)
     assert queue("publish", "orders", "1")["topic"] == "orders"
     until(lambda: "handled 1\n" in fleet.printed())
     paused = queue("pause", "orders")

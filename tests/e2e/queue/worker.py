@@ -101,7 +101,8 @@ async def consume(queue, place):
             ),
             handle,
         )
-        print("consuming", flush=True)
+        # The group is there: what is published from now on comes to it.
+        (Path(place["folder"]) / f"ready.{os.getpid()}").touch()
         await asyncio.Event().wait()
 
 

@@ -117,7 +117,7 @@ async def test_processes_share_the_probes_and_get_those_of_a_killed_prober_back(
         "recovery_timeout": 0,
         "half_open_max": probes,
         "success_threshold": probes,
-        "timeout": 5.0,  # and one second: how long the place of a dead prober is kept
+        "timeout": 15.0,  # and one second: how long the place of a dead prober is kept
     }
     workers = await start(PROCESSES, **settings)
     assert (await workers[0].ask("fail"))["state"] == "open"

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from lexigram.sql import Database
@@ -56,23 +55,8 @@ def seed():
 
 
 @pytest.fixture
-async def postgres_url(services):
-    schema = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
-    server = f"postgresql://postgres@{services['postgresql'].address}/test"
-    admin = await asyncpg.connect(server)
-    await admin.execute(f"CREATE SCHEMA {schema}")
-    yield f"{server}?search_path={schema}"
-    await admin.execute(f"DROP SCHEMA {schema} CASCADE")
-    await admin.close()
-
-
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service("postgresql"))]
-)
-def url(request, tmp_path):
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/a.db"
-    return request.getfixturevalue("postgres_url")
+def url(empty_url):
+    return empty_url
 
 
 @pytest.fixture

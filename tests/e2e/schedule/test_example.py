@@ -14,7 +14,7 @@ def test_the_example_collects_and_reports():
         capture_output=True,
         text=True,
         check=True,
-        timeout=50,
+        timeout=200,
     )
     lines = done.stdout.splitlines()
     assert [line.partition(" for ")[0] for line in lines[:3]] == ["collected"] * 3

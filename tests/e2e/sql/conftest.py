@@ -46,20 +46,16 @@ def seed():
 
 
 @pytest.fixture
-async def postgres_url(services):
+async def postgres_url(empty_schema):
     """A schema of this test with the tables of the workers."""
-    schema = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
-    server = f"postgresql://postgres@{services['postgresql'].address}/test"
-    admin = await asyncpg.connect(server)
+    admin = await asyncpg.connect(empty_schema)
     await admin.execute(
-        f"CREATE SCHEMA {schema}; SET search_path = {schema};"
         "CREATE TABLE accounts (id int PRIMARY KEY, n bigint);"
         "INSERT INTO accounts VALUES (1, 0), (2, 0);"
         "CREATE TABLE log (worker int, turn int, PRIMARY KEY (worker, turn))"
     )
-    yield f"{server}?search_path={schema}"
-    await admin.execute(f"DROP SCHEMA {schema} CASCADE")
     await admin.close()
+    return empty_schema
 
 
 @pytest.fixture
@@ -124,5 +120,5 @@ class Server:
         if os.geteuid() == 0:  # PostgreSQL refuses to run as root
             command = ["runuser", "-u", "postgres", "--", *command]
         subprocess.run(
-            command, check=True, stdout=subprocess.DEVNULL, stderr=sys.stderr, cwd="/", timeout=60
+            command, check=True, stdout=subprocess.DEVNULL, stderr=sys.stderr, cwd="/", timeout=150
         )

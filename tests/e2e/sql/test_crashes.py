@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.chaos, pytest.mark.timeout(900)]
 # `make chaos` runs the full counts, every other run short ones.
 FULL = int(os.environ.get("LEX_CHAOS_ROUNDS", "5")) >= 50
 GUARD = 60.0  # seconds; against a hang only
+ONE_LOOK = """SELECT (SELECT n FROM accounts WHERE id = 1) AS taken,
+    (SELECT n FROM accounts WHERE id = 2) AS given, (SELECT count(*) FROM log) AS moved"""
 SLACK = 0.005  # seconds; the database goes by the time of day, the diaries by a steady clock
 
 
@@ -59,7 +61,8 @@ async def test_many_processes_write_one_database_without_a_loss_or_a_torn_read(u
 async def test_a_killed_writer_leaves_what_it_reported_and_nothing_by_halves(url, start, seed):
     kills = 5 if not FULL else 50
     reported, within = set(), 0
-    for number in range(kills):
+    number = 0
+    while number < kills or not within:  # where a kill falls is up to the scheduler
         process = start("transfer", url, number, 100_000)
         lines, wanted = [], seed.randint(1, 40)
         while len(lines) < wanted:
@@ -73,16 +76,17 @@ async def test_a_killed_writer_leaves_what_it_reported_and_nothing_by_halves(url
         reported |= {(number, int(line)) for line in lines if line != "begun\n"}
         async with Database(url) as db:
             await consistent(db, reported)
-    print(f"{kills} kills, {within} of them between the first statement and the report")
-    assert within
+        number += 1
+    print(f"{number} kills, {within} of them between the first statement and the report")
 
 
 async def consistent(db, reported):
     """What was reported is there, and the three tables agree."""
+    # One statement, one snapshot: a server may still commit for a client that was killed.
+    (seen,) = await rows(db, ONE_LOOK)
+    assert (-seen["taken"], seen["given"]) == (seen["moved"], seen["moved"])
     found = await rows(db, "SELECT worker, turn FROM log")
     assert reported <= {(row["worker"], row["turn"]) for row in found}
-    accounts = await rows(db, "SELECT id, n FROM accounts ORDER BY id")
-    assert accounts == [{"id": 1, "n": -len(found)}, {"id": 2, "n": len(found)}]
     if db.dialect == "sqlite":
         assert await rows(db, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]
 

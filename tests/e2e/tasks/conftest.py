@@ -2,12 +2,10 @@
 
 import os
 import random
-import secrets
 import subprocess
 import sys
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from lexigram.sql import Database
@@ -29,21 +27,9 @@ def seed():
     return random.Random(number)
 
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service("postgresql"))]
-)
-async def url(request, tmp_path):
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/jobs.db"
-        return
-    services = request.getfixturevalue("services")
-    schema = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
-    server = f"postgresql://postgres@{services['postgresql'].address}/test"
-    admin = await asyncpg.connect(server)
-    await admin.execute(f"CREATE SCHEMA {schema}")
-    yield f"{server}?search_path={schema}"
-    await admin.execute(f"DROP SCHEMA {schema} CASCADE")
-    await admin.close()
+@pytest.fixture
+def url(empty_url):
+    return empty_url
 
 
 @pytest.fixture

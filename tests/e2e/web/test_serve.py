@@ -15,7 +15,7 @@ import pytest
 
 SCRIPTS = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[3]
-HANG_GUARD = 60  # seconds
+HANG_GUARD = 120  # seconds
 
 PROGRAM = """
     import anyio
@@ -77,14 +77,18 @@ def told(process):
     return json.loads(line)
 
 
+def get(url, **more):
+    return httpx.get(url, timeout=HANG_GUARD, trust_env=False, **more)
+
+
 def ask(url, answers):
-    def get():
+    def wait():
         try:
-            answers.append(httpx.get(url, timeout=HANG_GUARD, trust_env=False).text)
+            answers.append(get(url).text)
         except httpx.HTTPError as error:
             answers.append(error)
 
-    thread = threading.Thread(target=get)
+    thread = threading.Thread(target=wait)
     thread.start()
     return thread
 
@@ -94,7 +98,7 @@ def test_it_says_where_it_listens_and_drains_on_a_signal(tmp_path, number):
     with serving(tmp_path, "shop:app", "--json") as process:
         place = told(process)
         assert place["url"] == f"http://127.0.0.1:{place['port']}"
-        assert httpx.get(f"{place['url']}/health/ready", trust_env=False).status_code == 200
+        assert get(f"{place['url']}/health/ready").status_code == 200
         answers = []
         thread = ask(f"{place['url']}/slow/0.5", answers)
         assert process.stdout.readline() == "opened\n"
@@ -140,10 +144,10 @@ def test_an_application_without_the_module_is_served_as_configured(tmp_path):
     with serving(tmp_path, "shop:plain", "--host", "0.0.0.0", "--json", **variables) as process:
         place = told(process)
         url = f"http://127.0.0.1:{place['port']}"
-        assert httpx.get(f"{url}/health/live", trust_env=False).status_code == 200
-        assert httpx.get(f"{url}/openapi.json", trust_env=False).status_code == 401
+        assert get(f"{url}/health/live").status_code == 200
+        assert get(f"{url}/openapi.json").status_code == 401
         key = {"X-API-Key": "a-key-that-is-long-enough"}
-        assert httpx.get(f"{url}/openapi.json", headers=key, trust_env=False).status_code == 200
+        assert get(f"{url}/openapi.json", headers=key).status_code == 200
 
 
 def test_an_address_others_can_reach_is_refused_and_nothing_stays_up(tmp_path):
@@ -160,7 +164,7 @@ def test_the_example_is_served(tmp_path):
         line = process.stdout.readline()
         assert line.startswith("notes listens on http://127.0.0.1:")
         url = line.split()[-1]
-        with httpx.Client(base_url=url, trust_env=False) as client:
+        with httpx.Client(base_url=url, timeout=HANG_GUARD, trust_env=False) as client:
             assert client.put("/notes/milk", json={"text": "two litres"}).status_code == 201
             assert client.get("/notes/milk").json() == {"text": "two litres"}
             assert client.get("/notes/bread").json()["code"] == "NOTES_001"

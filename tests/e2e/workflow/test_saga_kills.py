@@ -2,14 +2,12 @@
 
 import os
 import random
-import secrets
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import anyio
-import asyncpg
 import pytest
 
 from lexigram.contracts.workflow import SagaState
@@ -25,23 +23,8 @@ STEPS = [f"s{number}" for number in range(6)]
 
 
 @pytest.fixture
-async def postgres_url(services):
-    schema = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
-    server = f"postgresql://postgres@{services['postgresql'].address}/test"
-    admin = await asyncpg.connect(server)
-    await admin.execute(f"CREATE SCHEMA {schema}")
-    yield f"{server}?search_path={schema}"
-    await admin.execute(f"DROP SCHEMA {schema} CASCADE")
-    await admin.close()
-
-
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service("postgresql"))]
-)
-def url(request, tmp_path):
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/a.db"
-    return request.getfixturevalue("postgres_url")
+def url(empty_url):
+    return empty_url
 
 
 @pytest.fixture

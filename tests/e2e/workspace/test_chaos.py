@@ -12,7 +12,7 @@ import pytest
 
 ROUNDS = int(os.environ.get("LEX_CHAOS_ROUNDS", "5"))
 SEED = int(os.environ.get("LEX_CHAOS_SEED", "0")) or random.randrange(1, 2**31)
-HANG_GUARD_SECONDS = 30
+HANG_GUARD_SECONDS = 60
 
 PROGRAM = textwrap.dedent(
     """

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 
 import anyio
 import pytest
@@ -38,6 +39,25 @@ async def line(process):
         return await run_sync(process.stdout.readline, abandon_on_cancel=True)
 
 
+async def stopped(process):
+    """SIGSTOP, and it has come: what is seen from now on stays so."""
+    os.kill(process.pid, signal.SIGSTOP)
+    await run_sync(os.waitpid, process.pid, os.WUNTRACED)
+
+
+def may_write(file):
+    """Nobody holds the SQLite file: one stopped in a write would stop everybody."""
+    connection = sqlite3.connect(file, timeout=1.0, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        connection.close()
+    return True
+
+
 async def test_two_processes_upserting_overlapping_ids_leave_one_row_each(folder, start):
     processes = [start(ROUNDS), start(ROUNDS)]
     for process in processes:
@@ -72,16 +92,18 @@ async def test_a_stopped_writer_keeps_the_file_lock_and_is_named(folder, start, 
         assert await line(writer) == "ready\n"
         store = LanceVectorStore(folder, VectorConfig(lock_wait=0.2))
         collection = await store.get_collection("c")
-        busy = None
-        while busy is None:  # until it is stopped inside a commit
+        named = None
+        # Until it is stopped inside a commit; just after it took the lock, the note in the file
+        # may still be ours.
+        while named in {None, os.getpid()}:
             await anyio.sleep(seed.random() * 0.02)
-            os.kill(writer.pid, signal.SIGSTOP)
+            await stopped(writer)
             try:
                 await collection.upsert([other])
             except VectorWriterBusyError as error:
-                busy = error
+                named = error.details["pid"]
             os.kill(writer.pid, signal.SIGCONT)
-        assert busy.details["pid"] == writer.pid
+        assert named == writer.pid
         patient = LanceVectorStore(folder, VectorConfig(lock_wait=GUARD))
         await (await patient.get_collection("c")).upsert([other])
         writer.kill()
@@ -89,7 +111,7 @@ async def test_a_stopped_writer_keeps_the_file_lock_and_is_named(folder, start, 
 
 
 async def test_a_writer_that_slept_through_its_sql_lock_leaves_no_row_twice(
-    folder, start, seed, sqlite_url
+    folder, start, seed, sqlite_url, tmp_path
 ):
     async with Database(sqlite_url) as database:
         config = VectorConfig(shared_storage=True, lock_ttl=1.0)
@@ -97,7 +119,11 @@ async def test_a_writer_that_slept_through_its_sql_lock_leaves_no_row_twice(
             sleeper = start(100_000, sqlite_url)
             assert await line(sleeper) == "ready\n"
             await anyio.sleep(seed.random() * 0.02)
-            os.kill(sleeper.pid, signal.SIGSTOP)
+            await stopped(sleeper)
+            while not await run_sync(may_write, tmp_path / "test.db"):
+                os.kill(sleeper.pid, signal.SIGCONT)
+                await anyio.sleep(seed.random() * 0.02)
+                await stopped(sleeper)
             store = LanceVectorStore(folder, config, locks=SqlResourceLocks(database))
             collection = await store.get_collection("c")
             same = [VectorRecord(id=f"r{n}", vector=[n + 1.0] * 8) for n in range(200)]
