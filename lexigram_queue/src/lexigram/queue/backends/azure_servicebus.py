@@ -26,18 +26,17 @@ import json
 import logging
 import platform
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import anyio
 from attrs import define, field, frozen
 
 from lexigram import clock
-from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
+from lexigram.contracts.core.health import HealthCheckResult
 from lexigram.contracts.observability.tracing import TracerProtocol
 from lexigram.contracts.queue import (
     BusMessage,
@@ -65,6 +64,7 @@ from lexigram.queue.backends.azure_servicebus_links import (
     renew_keyed,
     settle_keyed,
 )
+from lexigram.queue.backends.clouds import hashed, health_of, json_object, translated, unless
 from lexigram.queue.bus import BusQueue
 from lexigram.queue.config import AzureServiceBusDriverConfig, NamedQueueConfig
 from lexigram.queue.constants import DEFAULT_MAX_BACKLOG, DEFAULT_VISIBILITY_TIMEOUT
@@ -273,7 +273,7 @@ class AzureServiceBusDriver:
 
     async def _take_over(self, space: _Space, place: _Place, begun: datetime) -> None:
         """Move what the keeper has into the queue of its first group; the keeper goes."""
-        if not await _exists(space.admin.get_subscription(place.entity, KEEPER)):
+        if not await _if_there(space.admin.get_subscription(place.entity, KEEPER)):
             return
         others = {name async for name in _subscriptions(space, place.entity)} - {KEEPER}
         is_first = others <= {place.subscription(keyed) for _, keyed in place.queues}
@@ -309,7 +309,7 @@ class AzureServiceBusDriver:
             space.covered.pop(topic, None)
             about = await self._about(space, place)
             mine = {place.subscription(is_keyed) for _, is_keyed in place.queues}
-            if await _exists(space.admin.get_topic(place.entity)):
+            if await _if_there(space.admin.get_topic(place.entity)):
                 others = {one async for one in _subscriptions(space, place.entity)} - mine
                 if not others and about.get("temporary"):
                     # Nobody comes back for the topic of a temporary group, such as of replies.
@@ -327,7 +327,7 @@ class AzureServiceBusDriver:
             found = await space.admin.get_queue(place.queue)
         except absent:
             return {}
-        return _read_metadata(found.user_metadata)
+        return json_object(found.user_metadata)
 
     async def groups(self) -> Sequence[tuple[str, str]]:
         """All queues of this prefix that say which group they are of."""
@@ -336,7 +336,7 @@ class AzureServiceBusDriver:
         with self._translated("list groups"):
             async for queue in space.admin.list_queues():
                 if queue.name.startswith(f"{self.prefix}.group."):
-                    about = _read_metadata(queue.user_metadata)
+                    about = json_object(queue.user_metadata)
                     if "group" in about:
                         found.append((about["topic"], about["group"]))
         return found
@@ -378,7 +378,7 @@ class AzureServiceBusDriver:
             await space.senders.send(entity, outs, sent)
         except (errors.MessagingEntityNotFoundError, errors.ServiceBusConnectionError):
             # The client may lose the reason when a link is refused, so the topic is asked for.
-            if await _exists(space.admin.get_topic(entity)):
+            if await _if_there(space.admin.get_topic(entity)):
                 raise
             # Deleted since we looked; what was confirmed before is not sent again.
             space.covered.pop(topic, None)
@@ -402,7 +402,7 @@ class AzureServiceBusDriver:
         if space.covered.get(topic, 0.0) > now:
             return wanted
         place = self._place(topic, "")
-        if not await _exists(space.admin.get_topic(place.entity)):
+        if not await _if_there(space.admin.get_topic(place.entity)):
             await self._make_topic(space, place)
         if not {name async for name in _subscriptions(space, place.entity)} - {KEEPER}:
             await _unless_there(space.admin.create_subscription(place.entity, KEEPER))
@@ -460,7 +460,7 @@ class AzureServiceBusDriver:
         inbox = space.inboxes.get(place.queue)
         with self._translated("receive", topic):
             if inbox is None:
-                if not await _exists(space.admin.get_queue(place.queue)):
+                if not await _if_there(space.admin.get_queue(place.queue)):
                     raise AzureServiceBusQueueError(
                         f"group {group} of {topic} does not exist",
                         topic=topic,
@@ -767,28 +767,14 @@ class AzureServiceBusDriver:
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
         """HEALTHY when the namespace answers in time."""
-        begun = clock.monotonic()
+
+        async def ask() -> None:
+            space = self._now()
+            with self._translated("health check"):
+                await space.admin.get_namespace_properties()
+
         facts = {"address": self.address, "prefix": self.prefix}
-        try:
-            async with asyncio.timeout(timeout):
-                space = self._now()
-                with self._translated("health check"):
-                    await space.admin.get_namespace_properties()
-        except (QueueError, TimeoutError) as error:
-            text = error.message if isinstance(error, QueueError) else f"no answer in {timeout} s"
-            return HealthCheckResult(
-                component="queue",
-                status=HealthStatus.UNHEALTHY,
-                error=text,
-                details=facts,
-                duration_ms=(clock.monotonic() - begun) * 1000,
-            )
-        return HealthCheckResult(
-            component="queue",
-            message="Azure Service Bus queue OK",
-            details=facts,
-            duration_ms=(clock.monotonic() - begun) * 1000,
-        )
+        return await health_of(ask, "Azure Service Bus", facts, timeout)
 
     # Names and errors.
 
@@ -806,19 +792,9 @@ class AzureServiceBusDriver:
             raise _cannot(Capability.PATTERN, topic, "list the topics")
         return _Place(prefix=self.prefix, topic=topic, group=group, has_keys=self._sessions)
 
-    @contextmanager
-    def _translated(self, what: str, topic: str = "unknown") -> Generator[None]:
+    def _translated(self, what: str, topic: str = "unknown") -> AbstractContextManager[None]:
         """The one place where errors of the client and the service become ours."""
-        try:
-            yield
-        except QueueError:
-            raise
-        except (TimeoutError, OSError, ValueError) as error:
-            raise self._error(error, what, topic) from error
-        except Exception as error:  # the boundary: both clients have one base, loaded late
-            if isinstance(error, require_library("azure.core.exceptions", extra=EXTRA).AzureError):
-                raise self._error(error, what, topic) from error
-            raise
+        return translated(_is_foreign, lambda error: self._error(error, what, topic))
 
     def _error(self, error: Exception, what: str, topic: str) -> QueueError:
         kind, status = type(error).__name__, getattr(error, "status_code", None)
@@ -844,6 +820,11 @@ def _hint(kind: str, status: int | None) -> str:
     if status == 400:
         return "the service refuses this setting; its text says which"
     return "check azure_servicebus.connection_str and that the namespace can be reached"
+
+
+def _is_foreign(error: Exception) -> bool:
+    """Both clients have one base."""
+    return isinstance(error, require_library("azure.core.exceptions", extra=EXTRA).AzureError)
 
 
 # The namespace.
@@ -906,7 +887,7 @@ class _Place:
 
     @property
     def entity(self) -> str:
-        return f"{self.prefix}.topic.{_short(self.topic)}-{_hash(self.topic)[:16]}"
+        return f"{self.prefix}.topic.{_short(self.topic)}-{hashed(self.topic)[:16]}"
 
     @property
     def queue(self) -> str:
@@ -922,11 +903,11 @@ class _Place:
         return [(self.queue, False), *([(self.keyed, True)] if self.keyed else [])]
 
     def subscription(self, is_keyed: bool) -> str:
-        return f"{'keyed' if is_keyed else 'group'}-{_hash(self.group)[:32]}"
+        return f"{'keyed' if is_keyed else 'group'}-{hashed(self.group)[:32]}"
 
     @property
     def _part(self) -> str:
-        both = _hash(f"{self.topic}\n{self.group}")[:24]
+        both = hashed(f"{self.topic}\n{self.group}")[:24]
         return f"{_short(self.topic)}.{_short(self.group)}-{both}"
 
 
@@ -959,27 +940,14 @@ def _size(properties: Any) -> int:
 
 async def _unless_there(made: Awaitable[Any]) -> bool:
     """Create it; False when it is there already."""
-    there = require_library("azure.core.exceptions", extra=EXTRA).ResourceExistsError
-    try:
-        await made
-    except there:
-        return False
-    return True
+    azure = require_library("azure.core.exceptions", extra=EXTRA)
+    return await unless(azure.ResourceExistsError, made)
 
 
-async def _if_there(gone: Awaitable[Any]) -> None:
-    absent = require_library("azure.core.exceptions", extra=EXTRA).ResourceNotFoundError
-    with suppress(absent):
-        await gone
-
-
-async def _exists(asked: Awaitable[Any]) -> bool:
-    absent = require_library("azure.core.exceptions", extra=EXTRA).ResourceNotFoundError
-    try:
-        await asked
-    except absent:
-        return False
-    return True
+async def _if_there(asked: Awaitable[Any]) -> bool:
+    """Delete it, or look for it; False when it is not there."""
+    azure = require_library("azure.core.exceptions", extra=EXTRA)
+    return await unless(azure.ResourceNotFoundError, asked)
 
 
 async def _subscriptions(space: _Space, topic: str) -> AsyncGenerator[str, None]:
@@ -1079,25 +1047,13 @@ def _metadata(**facts: Any) -> str:
     return text
 
 
-def _read_metadata(text: str | None) -> dict[str, Any]:
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-
-
 def _short(name: str) -> str:
     """A part of a name for people; the hash beside it makes it the only one."""
     return re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip(".-")[:60] or "x"
 
 
-def _hash(text: str) -> str:
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 def _fit(text: str) -> str:
-    return text if len(text) <= LONGEST_ID else _hash(text)
+    return text if len(text) <= LONGEST_ID else hashed(text)
 
 
 def _bytes(headers: Mapping[str, str]) -> int:

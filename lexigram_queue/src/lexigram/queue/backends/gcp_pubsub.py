@@ -30,17 +30,16 @@ import math
 import re
 from base64 import b32decode, b32encode
 from collections.abc import Awaitable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import uuid4
 
 import anyio
 from attrs import define, field, frozen
 
 from lexigram import clock
-from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
+from lexigram.contracts.core.health import HealthCheckResult
 from lexigram.contracts.observability.tracing import TracerProtocol
 from lexigram.contracts.queue import (
     CORE_CAPABILITIES,
@@ -55,6 +54,7 @@ from lexigram.contracts.queue import (
     QueueError,
 )
 from lexigram.contracts.queue.headers import ORDERING_KEY
+from lexigram.queue.backends.clouds import hashed, health_of, json_object, translated, unless
 from lexigram.queue.backends.gcp_pubsub_pull import Calls, Held, Inbox
 from lexigram.queue.bus import BusQueue
 from lexigram.queue.config import GCPPubSubDriverConfig, NamedQueueConfig
@@ -768,27 +768,13 @@ class GCPPubSubDriver:
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
         """HEALTHY when the project answers in time."""
-        begun = clock.monotonic()
+
+        async def ask() -> None:
+            with self._translated("health check"):
+                await self._ping(self._now(), timeout)
+
         facts = {"address": self.address, "prefix": self.prefix}
-        try:
-            async with asyncio.timeout(timeout):
-                with self._translated("health check"):
-                    await self._ping(self._now(), timeout)
-        except (QueueError, TimeoutError) as error:
-            text = error.message if isinstance(error, QueueError) else f"no answer in {timeout} s"
-            return HealthCheckResult(
-                component="queue",
-                status=HealthStatus.UNHEALTHY,
-                error=text,
-                details=facts,
-                duration_ms=(clock.monotonic() - begun) * 1000,
-            )
-        return HealthCheckResult(
-            component="queue",
-            message="GCP Pub/Sub queue OK",
-            details=facts,
-            duration_ms=(clock.monotonic() - begun) * 1000,
-        )
+        return await health_of(ask, "GCP Pub/Sub", facts, timeout)
 
     # Names and errors.
 
@@ -817,20 +803,9 @@ class GCPPubSubDriver:
             group=group,
         )
 
-    @contextmanager
-    def _translated(self, what: str, topic: str = "unknown") -> Generator[None]:
+    def _translated(self, what: str, topic: str = "unknown") -> AbstractContextManager[None]:
         """The one place where errors of the client and the service become ours."""
-        try:
-            yield
-        except QueueError:
-            raise
-        except (TimeoutError, OSError, ValueError) as error:
-            raise self._error(error, what, topic) from error
-        except Exception as error:  # the boundary: the clients' own errors, loaded late
-            auth = require_library("google.auth.exceptions", extra=EXTRA)
-            if isinstance(error, (_errors().GoogleAPIError, auth.GoogleAuthError)):
-                raise self._error(error, what, topic) from error
-            raise
+        return translated(_is_foreign, lambda error: self._error(error, what, topic))
 
     def _error(self, error: Exception, what: str, topic: str) -> QueueError:
         cause = getattr(error, "cause", None)  # of a call that was tried again and again
@@ -865,6 +840,12 @@ def _hint(kind: str) -> str:
     if kind == "InvalidArgument":
         return "the service refuses this request; its text says why"
     return "check gcp_pubsub.project_id, its credentials and that the service can be reached"
+
+
+def _is_foreign(error: Exception) -> bool:
+    """Calls and credentials have a base each."""
+    auth = require_library("google.auth.exceptions", extra=EXTRA)
+    return isinstance(error, (_errors().GoogleAPIError, auth.GoogleAuthError))
 
 
 # The project.
@@ -913,7 +894,7 @@ class _Place:
 
     @property
     def entity(self) -> str:
-        return f"{self._topics}.topic.{_short(self.topic)}-{_hash(self.topic)[:16]}"
+        return f"{self._topics}.topic.{_short(self.topic)}-{hashed(self.topic)[:16]}"
 
     @property
     def subscription(self) -> str:
@@ -930,13 +911,13 @@ class _Place:
     @property
     def keeper(self) -> str:
         # By the prefix of topics: its groups may have several.
-        part = f"{_short(self.topic)}-{_hash(self.topic)[:16]}"
+        part = f"{_short(self.topic)}-{hashed(self.topic)[:16]}"
         return f"projects/{self.project}/subscriptions/{self.topics}.kept.{part}"
 
     @property
     def mark(self) -> str:
         """The group, in an attribute and a filter."""
-        return _hash(f"{self.subscriptions}\n{self.topic}\n{self.group}")[:24]
+        return hashed(f"{self.subscriptions}\n{self.topic}\n{self.group}")[:24]
 
     @property
     def _topics(self) -> str:
@@ -989,18 +970,12 @@ def _retry(timeout: float) -> Any:
 
 async def _unless_there(made: Awaitable[Any]) -> bool:
     """Create it; False when it is there already."""
-    try:
-        await made
-    except _errors().AlreadyExists:
-        return False
-    return True
+    return await unless(_errors().AlreadyExists, made)
 
 
-async def _if_there(gone: Awaitable[Any]) -> None:
-    try:
-        await gone
-    except _errors().NotFound:
-        return
+async def _if_there(gone: Awaitable[Any]) -> bool:
+    """Delete it; False when it is not there."""
+    return await unless(_errors().NotFound, gone)
 
 
 # Messages.
@@ -1072,7 +1047,7 @@ def _headers(attributes: Mapping[str, str]) -> dict[str, str]:
     found = _own(attributes)
     for name in (ONLY, DUE):
         found.pop(name, None)
-    for name, number in _read_json(found.pop(LONG, "{}")).items():
+    for name, number in json_object(found.pop(LONG, "{}")).items():
         found[name] = "".join(found.pop(f"{name}~{one}", "") for one in range(int(number)))
     return {name.removeprefix("~"): text for name, text in found.items()}
 
@@ -1151,25 +1126,13 @@ def _unlabel(kind: str, labels: Mapping[str, str]) -> str:
     return b32decode(coded + "=" * (-len(coded) % 8)).decode("utf-8", "surrogatepass")
 
 
-def _read_json(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-
-
 def _short(name: str) -> str:
     """A part of a name for people; the hash beside it makes it the only one."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:60] or "x"
 
 
-def _hash(text: str) -> str:
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 def _fit(key: str) -> str:
-    return key if len(key.encode("utf-8", "replace")) <= LONGEST_KEY else _hash(key)
+    return key if len(key.encode("utf-8", "replace")) <= LONGEST_KEY else hashed(key)
 
 
 class GCPPubSubQueue(BusQueue):

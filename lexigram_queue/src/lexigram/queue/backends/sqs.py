@@ -24,8 +24,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack
 from functools import cache
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
@@ -36,7 +36,7 @@ import anyio
 from attrs import define, field
 
 from lexigram import clock
-from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
+from lexigram.contracts.core.health import HealthCheckResult
 from lexigram.contracts.data.blobs import (
     BlobCorruptError,
     BlobError,
@@ -55,6 +55,7 @@ from lexigram.contracts.queue import (
     QueueError,
     QueueFullError,
 )
+from lexigram.queue.backends.clouds import health_of, translated
 from lexigram.queue.backends.sqs_wire import (
     BATCH,
     HEADERS,
@@ -1002,29 +1003,14 @@ class SQSDriver:
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
         """HEALTHY when SQS answers in time."""
-        begun = clock.monotonic()
+
+        async def ask() -> None:
+            space, prefix = self._now(), groups_prefix(self.prefix)
+            with self._translated("health check"):
+                await space.asking.list_queues(QueueNamePrefix=prefix, MaxResults=1)
+
         facts = {"address": self.address, "prefix": self.prefix}
-        try:
-            async with asyncio.timeout(timeout):
-                space = self._now()
-                with self._translated("health check"):
-                    prefix = groups_prefix(self.prefix)
-                    await space.asking.list_queues(QueueNamePrefix=prefix, MaxResults=1)
-        except (QueueError, TimeoutError) as error:
-            text = error.message if isinstance(error, QueueError) else f"no answer in {timeout} s"
-            return HealthCheckResult(
-                component="queue",
-                status=HealthStatus.UNHEALTHY,
-                error=text,
-                details=facts,
-                duration_ms=(clock.monotonic() - begun) * 1000,
-            )
-        return HealthCheckResult(
-            component="queue",
-            message="SQS queue OK",
-            details=facts,
-            duration_ms=(clock.monotonic() - begun) * 1000,
-        )
+        return await health_of(ask, "SQS", facts, timeout)
 
     # Names and errors.
 
@@ -1038,20 +1024,9 @@ class SQSDriver:
     def _place(self, topic: str, group: str) -> Place:
         return Place(prefix=self.prefix, topic=topic, group=group, fifo=self.fifo)
 
-    @contextmanager
-    def _translated(self, what: str, topic: str = "unknown") -> Generator[None]:
+    def _translated(self, what: str, topic: str = "unknown") -> AbstractContextManager[None]:
         """The one place where errors of the client and the service become ours."""
-        try:
-            yield
-        except QueueError:
-            raise
-        except (TimeoutError, OSError, ValueError, BlobError) as error:
-            raise self._error(error, what, topic) from error
-        except Exception as error:  # the boundary: the client has two bases, loaded late
-            library = require_library("botocore.exceptions", extra=EXTRA)
-            if isinstance(error, library.ClientError | library.BotoCoreError):
-                raise self._error(error, what, topic) from error
-            raise
+        return translated(_is_foreign, lambda error: self._error(error, what, topic))
 
     def _error(self, error: Exception, what: str, topic: str) -> QueueError:
         code, status = _code(error), _status(error)
@@ -1063,6 +1038,12 @@ class SQSDriver:
             hint = "check the blob store; what was not confirmed can be sent again"
             return SQSQueueError(text, topic=topic, hint=hint)
         return SQSQueueError(text, topic=topic, hint=_hint(code, status), details={"code": code})
+
+
+def _is_foreign(error: Exception) -> bool:
+    """The client has two bases, and the blob store one."""
+    library = require_library("botocore.exceptions", extra=EXTRA)
+    return isinstance(error, BlobError | library.ClientError | library.BotoCoreError)
 
 
 def _hint(code: str, status: int | None) -> str:
