@@ -12,7 +12,7 @@ import time
 
 from tests.doubles.pubsub.filters import matcher
 
-WAITING, OUT, ACKED = "waiting", "out", "acked"
+WAITING, OUT, PAUSED, ACKED = "waiting", "out", "paused", "acked"
 
 # reference (Topic.name, Subscription.name): 3 to 255 of these, a letter first, not goog
 RESOURCE = re.compile(
@@ -61,6 +61,7 @@ class Subscription:
         self.entries = {}  # number -> entry that is not acknowledged
         self.by_ack = {}
         self.deadlines = []
+        self.pauses = []  # heap of (until, number, entry): what the retry policy holds back
         self.keys = {}  # ordering key -> entries, oldest first
         self.wake = None  # called when something may be pulled
 
@@ -76,6 +77,30 @@ class Subscription:
         heapq.heappush(self.waiting, (entry.number, entry))
         if self.wake is not None:
             self.wake()
+
+    def again(self, entry):
+        """reference (RetryPolicy): exponential, from the least to the longest pause."""
+        if not self.settings.HasField("retry_policy"):
+            self._wait(entry)
+            return
+        policy = self.settings.retry_policy
+        pause = policy.minimum_backoff.ToTimedelta().total_seconds() * 2 ** (entry.attempt - 2)
+        pause = min(pause, policy.maximum_backoff.ToTimedelta().total_seconds())
+        entry.state, entry.ack_id = PAUSED, None
+        heapq.heappush(self.pauses, (time.monotonic() + pause, entry.number, entry))
+        if self.wake is not None:
+            self.wake()
+
+    def resume(self, now):
+        """Let those come whose pause is over; when the next one is, or None."""
+        while self.pauses:
+            until, number, entry = self.pauses[0]
+            if entry.state is PAUSED and self.entries.get(number) is entry:
+                if until > now:
+                    return until
+                self._wait(entry)
+            heapq.heappop(self.pauses)
+        return None
 
     def line(self, entry):
         """The entries of its key; None where order does not matter."""
@@ -171,11 +196,18 @@ class Project:
                 policy.max_delivery_attempts = 5
             if not 5 <= policy.max_delivery_attempts <= 100:
                 raise invalid("max_delivery_attempts: 5 to 100")
+        if settings.HasField("retry_policy"):
+            _check_pauses(settings.retry_policy)
 
     def update_subscription(self, settings, paths):
         """reference (UpdateSubscription): some properties, such as the filter, cannot change."""
         found = self.subscription(settings.name).settings
-        changeable = {"ack_deadline_seconds", "labels", "message_retention_duration"}
+        changeable = {
+            "ack_deadline_seconds",
+            "labels",
+            "message_retention_duration",
+            "retry_policy",
+        }
         if not paths or not set(paths) <= changeable:
             raise invalid(f"Invalid update_mask: {list(paths)}")
         changed = type(found)()
@@ -186,8 +218,10 @@ class Project:
                 changed.ack_deadline_seconds = settings.ack_deadline_seconds
             elif path == "labels":
                 changed.labels.update(settings.labels)
-            else:
-                changed.message_retention_duration.CopyFrom(settings.message_retention_duration)
+            elif settings.HasField(path):
+                getattr(changed, path).CopyFrom(getattr(settings, path))
+            elif path != "retry_policy":  # without one, messages come again at once
+                raise invalid(f"{path} is required")
         self._check(changed)
         found.CopyFrom(changed)
         return found
@@ -289,8 +323,12 @@ class Project:
                 heapq.heappush(found.deadlines, (entry.deadline, ack_id))
 
     def expire(self, found):
-        """Give back what is over its deadline; when the next one is, or None."""
+        """Give back what is over its deadline or its pause; when the next one is, or None."""
         now = time.monotonic()
+        over = self._expire(found, now)
+        return min((one for one in (over, found.resume(now)) if one is not None), default=None)
+
+    def _expire(self, found, now):
         while found.deadlines:
             deadline, ack_id = found.deadlines[0]
             entry = found.by_ack.get(ack_id)
@@ -310,7 +348,7 @@ class Project:
         if self._dead_lettered(found, entry):
             return
         entry.attempt += 1
-        found._wait(entry)
+        found.again(entry)
         # ordering: every later message of the key comes again, acknowledged ones too
         for other in later:
             if other.state is not WAITING:
@@ -371,7 +409,7 @@ class Project:
             raise invalid("the snapshot is of another topic")
         later = [(one.number, one.message) for one in found.entries.values() if one.number > since]
         found.waiting, found.entries, found.by_ack, found.keys = [], {}, {}, {}
-        found.deadlines = []
+        found.deadlines, found.pauses = [], []
         for number, message in sorted([*kept, *later], key=lambda pair: pair[0]):
             if found.matches(message.attributes):
                 found.add(number, message)
@@ -389,6 +427,18 @@ def _labels(labels):
     for key, value in labels.items():
         if not LABEL.fullmatch(key) or not LABEL_VALUE.fullmatch(value):
             raise invalid(f"invalid label {key}: {value}")
+
+
+def _check_pauses(policy):
+    """reference (RetryPolicy): 0 to 600 seconds each, 10 and 600 where they are not given."""
+    for name, seconds in (("minimum_backoff", 10), ("maximum_backoff", 600)):
+        pause = getattr(policy, name)
+        if not policy.HasField(name):
+            pause.seconds = seconds
+        if not 0 <= pause.ToTimedelta().total_seconds() <= 600:
+            raise invalid(f"retry_policy.{name}: 0 to 600 seconds")
+    if policy.minimum_backoff.ToTimedelta() > policy.maximum_backoff.ToTimedelta():
+        raise invalid("retry_policy: the minimum is above the maximum")
 
 
 def _check_message(message):

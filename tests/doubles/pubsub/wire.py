@@ -21,6 +21,7 @@ FIELDS = {
     "Subscription": {
         *("name", "topic", "ack_deadline_seconds", "labels", "enable_message_ordering", "filter"),
         *("message_retention_duration", "expiration_policy", "dead_letter_policy"),
+        "retry_policy",
     },
     "PubsubMessage": {"data", "attributes", "ordering_key", "message_id", "publish_time"},
     "PullRequest": {"subscription", "max_messages"},  # return_immediately is deprecated

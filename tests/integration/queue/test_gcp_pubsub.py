@@ -31,6 +31,7 @@ from lexigram.queue.config import GCPPubSubDriverConfig, NamedQueueConfig
 from lexigram.queue.drivers.registry import QueueDriverRegistry
 from lexigram.queue.drivers.services import Services
 from lexigram.queue.errors import GCPPubSubQueueError
+from lexigram.queue.options import DeadLetterPolicy
 from lexigram.testing import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -276,6 +277,9 @@ def test_settings_the_service_cannot_keep_are_refused_at_once():
     for prefix in ("1x", "google", "Not Good", "x" * 41):
         with pytest.raises(ValueError, match="topic_id"):
             GCPPubSubDriver("p", topic_id=prefix)
+    for least, most in ((-1, 1), (2, 1), (1, 601)):
+        with pytest.raises(ValueError, match="min_backoff"):
+            GCPPubSubDriver("p", min_backoff=least, max_backoff=most)
 
 
 def test_a_configuration_makes_the_driver():
@@ -351,6 +355,90 @@ async def test_what_the_service_set_aside_is_a_dead_letter_and_can_be_redriven(d
     assert await driver.redrive("orders", "g") == 1
     (again,) = await take(driver)
     assert (again.message, again.delivery_count) == (sent, 1)
+
+
+async def test_a_retry_policy_is_that_of_the_settings_also_when_they_change(driver, double):
+    """It is for what nobody settled; by default there is none."""
+
+    async def policy(**settings):
+        made = driver_on(settings_of(double), driver.prefix, **settings)
+        await made.connect()
+        await made.declare("orders", "g")
+        found = await made._find(made._space, made._place("orders", "g").subscription)
+        await made.close()
+        return found.retry_policy if "retry_policy" in found else None
+
+    assert await policy() is None
+    found = await policy(min_backoff=1.0, max_backoff=2.0)
+    assert (found.minimum_backoff.seconds, found.maximum_backoff.seconds) == (1, 2)
+    assert (await policy(min_backoff=1.0)).maximum_backoff.seconds == 600
+    assert await policy() is None
+
+
+async def test_with_a_retry_policy_what_nobody_settled_pauses_and_our_retries_do_not(
+    driver, double
+):
+    patient = driver_on(settings_of(double), driver.prefix, min_backoff=2.0, max_backoff=2.0)
+    await patient.connect()
+    await patient.declare("orders", "g")
+    await publish(patient, b"1")
+    (got,) = await take(patient)
+    await patient.release_many([got])
+    begun = asyncio.get_running_loop().time()
+    (got,) = await take(patient)
+    assert asyncio.get_running_loop().time() - begun >= 1.9  # the service began to wait before
+    assert got.delivery_count == 2
+    await patient.nack(got, message=replace(got.message, retry_count=1))
+    # A copy was published: it has never been delivered, so there is no pause to wait for.
+    (again,) = await patient.receive("orders", "g", limit=1, wait=1.5)
+    assert (again.message.retry_count, again.delivery_count) == (1, 1)
+    await patient.close()
+
+
+async def aside(driver, number):
+    """So many dead letters."""
+    await driver.declare("orders", "g")
+    await publish(driver, *(b"%d" % one for one in range(number)))
+    for one in await take(driver, number):
+        await driver.dead_letter(one, DeadLetterEntry(message=one.message, error="x", group="g"))
+
+
+async def test_dead_letters_are_counted_up_to_a_limit_and_are_all_there_afterwards(double):
+    driver = driver_on(settings_of(double), place_name(), counted=5)
+    await driver.connect()
+    await aside(driver, 4)
+    assert await driver.count_dead("orders", "g") == 4
+    await aside(driver, 4)
+    assert await driver.count_dead("orders", "g") == 5
+    assert len(await driver.list_dead("orders", "g")) == 8
+    assert await driver.redrive("orders", "g") == 8
+    await driver.close()
+
+
+def test_a_policy_that_keeps_many_dead_letters_can_see_that_there_are_too_many():
+    policy = DeadLetterPolicy(max_entries=5_000)
+    entry = NamedQueueConfig(name="events", driver="gcp_pubsub", dead_letters=policy)
+    assert build(entry, Services())._counted == 5_001
+    assert build(NamedQueueConfig(name="a"), Services())._counted == 1_000
+
+
+async def test_dead_letters_go_back_when_looking_at_them_fails(driver, double, monkeypatch):
+    monkeypatch.setattr(gcp_pubsub, "PAGE", 2)
+    await aside(driver, 3)
+    pull, calls = driver._pull, []
+
+    async def fails_at_last(*arguments):
+        calls.append(arguments)
+        if len(calls) == 2:
+            await double.fault(Pull=["PERMISSION_DENIED", 1])
+        return await pull(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "_pull", fails_at_last)
+        with pytest.raises(GCPPubSubQueueError):
+            await driver.list_dead("orders", "g")
+    # At once: otherwise they would be out for a minute.
+    assert len(await driver.list_dead("orders", "g")) == 3
 
 
 async def test_one_of_a_key_is_handed_out_at_a_time_although_a_batch_came(driver):

@@ -4,6 +4,7 @@ The pages it follows are named beside its code (tests/doubles/pubsub).
 """
 
 import asyncio
+import time
 from datetime import timedelta
 from uuid import uuid4
 
@@ -186,6 +187,31 @@ async def test_a_nacked_message_comes_at_once_and_its_deliveries_are_counted(bus
         await bus.modify(name, 0, got)
 
 
+@pytest.mark.parametrize("seconds", [0, 1], ids=["nacked", "over"])
+async def test_a_retry_policy_holds_back_what_was_not_acknowledged_for_longer_each_time(
+    bus, seconds
+):
+    policy = {"minimum_backoff": timedelta(seconds=1), "maximum_backoff": timedelta(seconds=2)}
+    name = await bus.subscribe(retry_policy=policy)
+    found = await bus.out.get_subscription(subscription=name)
+    assert found.retry_policy.maximum_backoff == timedelta(seconds=2)
+    await bus.publish(b"1")
+    (got,) = await bus.pull(name)
+    for pause in (1, 2, 2):
+        begun = time.monotonic()
+        await bus.modify(name, seconds, got)
+        await bus.publish(b"other")
+        (other,) = await bus.pull(name)  # the policy holds up this message and no other
+        assert other.message.data == b"other"
+        await bus.ack(name, other)
+        (got,) = await bus.pull(name)
+        assert (got.message.data, time.monotonic() - begun >= seconds + pause) == (b"1", True)
+    found.retry_policy = None
+    mask = {"paths": ["retry_policy"]}
+    await bus.out.update_subscription(request={"subscription": found, "update_mask": mask})
+    assert "retry_policy" not in await bus.out.get_subscription(subscription=name)
+
+
 async def test_after_the_last_attempt_it_is_in_the_dead_letter_topic_with_its_origin(bus):
     dead = bus.topic + "-dead"
     await bus.into.create_topic(name=dead)
@@ -364,7 +390,8 @@ async def test_a_message_beyond_the_limits_is_refused(bus, message):
         {"message_retention_duration": timedelta(days=32)},
         {"expiration_policy": {"ttl": timedelta(hours=23)}},
         {"labels": {"a": "Upper"}},
-        {"retry_policy": {"minimum_backoff": timedelta(seconds=10)}},  # known, and not modelled
+        {"retry_policy": {"minimum_backoff": timedelta(seconds=601)}},
+        {"retry_policy": {"maximum_backoff": timedelta(seconds=9)}},  # the least is 10 by default
         {"push_config": {"push_endpoint": "https://example.com"}},
         {"enable_exactly_once_delivery": True},
     ],

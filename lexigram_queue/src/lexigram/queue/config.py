@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 from attrs import Attribute, field, frozen
-from attrs.validators import ge, gt, optional
+from attrs.validators import ge, gt, le, optional
 
 from lexigram.config import BaseConfig, doc, secret
 from lexigram.contracts.queue import DeliveryGuarantee
@@ -245,6 +245,16 @@ class GCPPubSubDriverConfig:
     )
     timeout: float = field(
         default=15.0, validator=gt(0), metadata=doc("Seconds a call waits for the service.")
+    )
+    min_backoff: float | None = field(
+        default=None,
+        validator=optional([ge(0), le(600)]),
+        metadata=doc("Retry policy: seconds until what nobody settled comes again; None: at once."),
+    )
+    max_backoff: float = field(
+        default=600.0,
+        validator=[ge(0), le(600)],
+        metadata=doc("Retry policy: the longest of these pauses, which double each time."),
     )
 
 

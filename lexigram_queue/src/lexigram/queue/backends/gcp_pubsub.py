@@ -18,8 +18,12 @@ What Pub/Sub has not, and how it is done here:
 - *Attributes* are at most 100, of 1,024 bytes. Longer headers are cut in pieces.
 
 The native dead-letter policy is a safety net, for messages delivered 100 times; it also makes the
-service count deliveries. The native retry policy is not used: it would hold up what a member gives
-back when it stops.
+service count deliveries.
+
+The native retry policy (setting ``min_backoff``) is for what nobody settled: a message whose handler
+kills its process comes again after pauses that grow. It cannot carry the retries of the runtime,
+which are changed messages with a delay of their own, and it holds up whatever is not acknowledged:
+what a member gives back when it stops, and messages that are not due. So there is none by default.
 """
 
 from __future__ import annotations
@@ -29,8 +33,8 @@ import json
 import math
 import re
 from base64 import b32decode, b32encode
-from collections.abc import Awaitable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import uuid4
@@ -111,6 +115,8 @@ KEPT: Final = timedelta(days=31)  # the longest of the service
 KEPT_FOR_FIRST: Final = timedelta(days=6)  # snapshots of an older backlog are refused
 TEMPORARY: Final = (timedelta(hours=1), timedelta(days=1))  # messages, and the subscription unused
 DEAD_DEADLINE: Final = 60  # seconds a dead letter is out while it is looked at
+COUNTED: Final = 1000  # dead letters: counting takes them out, so it has an end
+LONGEST_BACKOFF: Final = 600.0  # seconds
 
 ONLY: Final = "lexonly"  # the group a message is for
 DUE: Final = "lexdue"  # not before, seconds since 1970
@@ -118,6 +124,7 @@ LONG: Final = "lexlong"  # which attributes are in pieces, and in how many
 NATIVE: Final = ("CloudPubSub", "googclient_")
 SOURCE_COUNT: Final = "CloudPubSubDeadLetterSourceDeliveryCount"
 NEW, READY = "new", "ready"
+_PAUSES: Final = ("minimum_backoff", "maximum_backoff")  # of a retry policy
 
 
 class GCPPubSubDriver:
@@ -138,8 +145,12 @@ class GCPPubSubDriver:
         endpoint: str | None = None,
         emulator_host: str | None = None,
         timeout: float = 15.0,
+        min_backoff: float | None = None,
+        max_backoff: float = LONGEST_BACKOFF,
         visibility_timeout: float = DEFAULT_VISIBILITY_TIMEOUT,
+        counted: int = COUNTED,
     ) -> None:
+        """``counted``: more dead letters of a group than so many are told as so many."""
         self.prefix = topic_id or DEFAULT_PREFIX
         self.subscription_prefix = subscription_id or self.prefix
         for prefix in (self.prefix, self.subscription_prefix):
@@ -150,7 +161,17 @@ class GCPPubSubDriver:
             raise ValueError(
                 f"Pub/Sub leases a message for less than {DEADLINES[1]} seconds at a time"
             )
+        if not 0 <= (min_backoff or 0) <= max_backoff <= LONGEST_BACKOFF:
+            text = (
+                f"Pub/Sub pauses from min_backoff to max_backoff, 0 to {LONGEST_BACKOFF:g} seconds"
+            )
+            raise ValueError(f"{text}, not from {min_backoff} to {max_backoff}")
         self.project_id = project_id
+        self._policy: dict[str, timedelta] | None = None
+        if min_backoff is not None:
+            pauses = [timedelta(seconds=seconds) for seconds in (min_backoff, max_backoff)]
+            self._policy = dict(zip(_PAUSES, pauses, strict=True))
+        self._counted = counted
         self.visibility_timeout: float | None = visibility_timeout
         self._lease, self._deadline = visibility_timeout, math.ceil(visibility_timeout + GRACE)
         self._most, self._wait = min(max_messages, MOST_MESSAGES), max_wait_time
@@ -254,10 +275,19 @@ class GCPPubSubDriver:
                 await self._update(space, found, "labels")
             # A ready group has everything a keeper has: it was there before the keeper, or took over.
             await _if_there(space.out.delete_subscription(subscription=place.keeper))
-            if found.ack_deadline_seconds != self._native_deadline:
-                found.ack_deadline_seconds = self._native_deadline
-                await self._update(space, found, "ack_deadline_seconds")
+            await self._adjust(space, found)
         space.covered.pop(topic, None)
+
+    async def _adjust(self, space: _Space, found: Any) -> None:
+        """Give a subscription that was there the settings of today."""
+        if found.ack_deadline_seconds != self._native_deadline:
+            found.ack_deadline_seconds = self._native_deadline
+            await self._update(space, found, "ack_deadline_seconds")
+        policy = found.retry_policy if "retry_policy" in found else None
+        has = policy and {name: getattr(policy, name) for name in _PAUSES}
+        if has != self._policy:
+            found.retry_policy = self._policy
+            await self._update(space, found, "retry_policy")
 
     @property
     def _native_deadline(self) -> int:
@@ -294,6 +324,7 @@ class GCPPubSubDriver:
                 "dead_letter_topic": place.dead_topic,
                 "max_delivery_attempts": MOST_DELIVERIES,
             },
+            retry_policy=self._policy,
             **settings,
         )
 
@@ -664,34 +695,50 @@ class GCPPubSubDriver:
     ) -> Sequence[DeadLetterEntry]:
         """Take all for a moment and give them back: Pub/Sub has no other way to look."""
         space, place = self._now(), self._place(topic, group)
-        with self._translated("list dead letters", topic):
-            async with space.looking(place.dead):
-                dead = await self._dead(space, place)
-                await self._modify(space, place.dead, [one.ack_id for one in dead], 0)
         entries: dict[str, DeadLetterEntry] = {}
-        for one in dead:
-            entries.setdefault(one.entry.message.id, one.entry)
+        with self._translated("list dead letters", topic):
+            async with self._dead(space, place) as dead:
+                for one in dead:
+                    entries.setdefault(one.entry.message.id, one.entry)
         return list(entries.values())[offset : offset + limit]
 
-    async def _dead(self, space: _Space, place: _Place) -> list[_Dead]:
-        """All dead letters of the group, oldest first, out to us."""
-        raws: list[Any] = []
-        while page := await self._pull(space, place.dead, PAGE, self._look):
-            raws += page
-        raws.sort(key=lambda raw: (raw.message.publish_time, raw.message.message_id))
-        return [
-            _Dead(ack_id=raw.ack_id, entry=_dead_entry(raw.message, place.topic, place.group))
-            for raw in raws
-        ]
+    @asynccontextmanager
+    async def _dead(
+        self, space: _Space, place: _Place, most: float = math.inf
+    ) -> AsyncGenerator[list[_Dead]]:
+        """Dead letters of the group, oldest first, out to us.
+
+        Those that are still in the list at the end go back, also after an error.
+        """
+        async with space.looking(place.dead):
+            raws, dead = list[Any](), list[_Dead]()
+            try:
+                while (left := most - len(raws)) > 0:
+                    page = await self._pull(space, place.dead, int(min(PAGE, left)), self._look)
+                    if not page:
+                        break
+                    raws += page
+                    dead += [
+                        _Dead(raw=raw, entry=_dead_entry(raw.message, place.topic, place.group))
+                        for raw in page
+                    ]
+                dead.sort(
+                    key=lambda one: (one.raw.message.publish_time, one.raw.message.message_id)
+                )
+                yield dead
+            finally:
+                with anyio.move_on_after(self._timeout, shield=True):
+                    await self._modify(space, place.dead, [one.raw.ack_id for one in dead], 0)
 
     async def count_dead(self, topic: str, group: str) -> int:
-        """Count by taking them for a moment: Pub/Sub itself counts in Cloud Monitoring only."""
+        """Count by taking them for a moment, up to ``counted`` of them.
+
+        Pub/Sub itself counts in Cloud Monitoring only, minutes late.
+        """
         space, place = self._now(), self._place(topic, group)
         with self._translated("count dead letters", topic):
-            async with space.looking(place.dead):
-                dead = await self._dead(space, place)
-                await self._modify(space, place.dead, [one.ack_id for one in dead], 0)
-        return len({one.entry.message.id for one in dead})
+            async with self._dead(space, place, self._counted) as dead:
+                return len({one.entry.message.id for one in dead})
 
     async def redrive(self, topic: str, group: str, ids: Sequence[str] | None = None) -> int:
         """Publish them for their group again, then acknowledge the dead ones."""
@@ -706,26 +753,21 @@ class GCPPubSubDriver:
     ) -> int:
         space, place = self._now(), self._place(topic, group)
         with self._translated("redrive" if again else "purge dead letters", topic):
-            async with space.looking(place.dead):
-                dead = await self._dead(space, place)
+            async with self._dead(space, place) as dead:
                 mine: dict[str, DeadLetterEntry] = {}
                 for one in dead:
                     if ids is None or one.entry.message.id in ids:
                         mine.setdefault(one.entry.message.id, one.entry)
-                out = [one.ack_id for one in dead if one.entry.message.id in mine]
-                try:
-                    if again:
-                        outs = [
-                            self._out(redriven(entry.message), only=place.mark)
-                            for entry in mine.values()
-                        ]
-                        for chunk in _chunks(outs):
-                            await self._publish(space, topic, chunk)
-                    await self._acknowledge(space, place.dead, out)
-                finally:
-                    with anyio.move_on_after(self._timeout, shield=True):
-                        rest = [one.ack_id for one in dead if one.entry.message.id not in mine]
-                        await self._modify(space, place.dead, rest, 0)
+                if again:
+                    outs = [
+                        self._out(redriven(entry.message), only=place.mark)
+                        for entry in mine.values()
+                    ]
+                    for chunk in _chunks(outs):
+                        await self._publish(space, topic, chunk)
+                done = [one for one in dead if one.entry.message.id in mine]
+                await self._acknowledge(space, place.dead, [one.raw.ack_id for one in done])
+                dead[:] = [one for one in dead if one.entry.message.id not in mine]
         return len(mine)
 
     # Looking and steering.
@@ -1000,7 +1042,9 @@ class _Out:
 
 @frozen(kw_only=True)
 class _Dead:
-    ack_id: str
+    """A dead letter that is out to us."""
+
+    raw: Any
     entry: DeadLetterEntry
 
 
@@ -1180,5 +1224,9 @@ def build(entry: NamedQueueConfig, services: Services) -> GCPPubSubDriver:  # no
         endpoint=own.endpoint,
         emulator_host=own.emulator_host,
         timeout=own.timeout,
+        min_backoff=own.min_backoff,
+        max_backoff=own.max_backoff,
         visibility_timeout=entry.visibility_timeout,
+        # Enough to see that there are too many.
+        counted=max(COUNTED, (entry.dead_letters.max_entries or 0) + 1),
     )
