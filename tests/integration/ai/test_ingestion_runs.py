@@ -164,7 +164,7 @@ async def test_the_end_of_a_group_vacuums_and_writes_the_checksum(fleet, tmp_pat
     await fleet.ingested([sample(SAMPLES / "lighthouse.pdf")], workflow_id="batch_split_vacuum")
     folder = tmp_path / "lancedb" / "default"
     async with fleet.runs.working():
-        await wait_until(anyio.Path(checksum_file(folder)).exists, timeout=30)
+        await wait_until(anyio.Path(checksum_file(folder)).exists, timeout=60)
     verified = await VectorDatabases(fleet.stores).verify("default")
     assert verified.ok, verified.reason
 

@@ -61,7 +61,7 @@ async def test_it_lives_beside_all_other_parts_and_uses_them(emptied):
         assert worker.queue is app.container.get(TaskQueueProtocol)
         assert app.container.get(DocumentIngestionWorker).queue is worker.queue
         job_id = await worker.embed_batch(["one", "two", "one"])
-        await wait_until(lambda: worker.get_result(job_id), timeout=20)
+        await wait_until(lambda: worker.get_result(job_id), timeout=60)
         assert (await worker.get_result(job_id)).success
         assert app.container.get(EmbeddingCache) is worker.cache
         assert app.container.get(AgedCache).stored == 2
@@ -78,7 +78,7 @@ async def test_without_a_job_module_jobs_are_kept_in_the_database_all_the_same(e
         job_id = await worker.embed_batch(["kept over the restart"])
     async with application(emptied) as app:
         worker = app.container.get(BatchEmbeddingWorker)
-        await wait_until(lambda: worker.get_result(job_id), timeout=20)
+        await wait_until(lambda: worker.get_result(job_id), timeout=60)
         assert (await worker.get_result(job_id)).success
 
 
@@ -100,13 +100,13 @@ async def test_a_dead_job_of_the_application_is_recovered(emptied):
     async with application(emptied, config, [tasks]) as app:
         queue = app.container.get(TaskQueueProtocol)
         (await queue.enqueue({"name": "mail", "kwargs": {"to": "ann"}, "max_retries": 0})).unwrap()
-        await wait_until(lambda: len(calls) == 2, timeout=30)
+        await wait_until(lambda: len(calls) == 2, timeout=60)
         letters = app.container.get(DeadLetterQueueWorker)
 
         async def recovered():
             return (await letters.get_stats()).succeeded_count == 1
 
-        await wait_until(recovered, timeout=30)
+        await wait_until(recovered, timeout=60)
         assert await letters.get_items() == []
         jobs = app.container.get(Annotated[DLQProtocol, Named("jobs")])
         assert await jobs.size() == 0
@@ -124,7 +124,7 @@ async def test_a_maintenance_task_of_the_user_runs_on_the_schedules_of_the_appli
     async with application(emptied, modules=[ScheduleModule]) as app:
         worker = app.container.get(MaintenanceWorker)
         worker.register_task("mine", MaintenanceTaskType.CACHE_CLEANUP, sweep, interval_seconds=0.2)
-        await wait_until(lambda: len(runs) >= 2, timeout=30)
+        await wait_until(lambda: len(runs) >= 2, timeout=60)
         firings = await app.container.get(Scheduler).firings("ai_workers.mine")
         assert firings
     kept = len(runs)

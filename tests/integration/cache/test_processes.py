@@ -95,7 +95,7 @@ async def test_a_process_that_dies_while_it_loads_is_followed_by_another(start, 
     hangs = await anyio.to_thread.run_sync(start, "a", "hang")
     waits = await anyio.to_thread.run_sync(start, "b")
     go(hangs)
-    await wait_until(lambda: anyio.to_thread.run_sync(loads, tmp_path), timeout=30)
+    await wait_until(lambda: anyio.to_thread.run_sync(loads, tmp_path), timeout=60)
     go(waits)
     hangs.kill()
     assert await anyio.to_thread.run_sync(waits.stdout.readline) == "b\n"

@@ -111,7 +111,7 @@ async def test_a_server_that_hangs_costs_the_timeout_and_no_more(redis_server):
     await wait_until(lambda: _answers(cache))
     redis_server.process.send_signal(signal.SIGSTOP)
     try:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             assert (await cache.get("key")).is_err()
             assert (await cache.health_check(0.1)).status is HealthStatus.UNHEALTHY
     finally:

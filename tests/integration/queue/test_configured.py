@@ -102,7 +102,7 @@ async def test_an_application_consumes_from_the_broker_its_configuration_names(c
     async with application(driver, **settings) as app:
         queue = app.container.get(QueueProtocol)
         sent = await queue.publish("orders", BusMessage(payload={"number": 1}))
-        await wait_until(lambda: ({"number": 1}, sent.id) in handled, timeout=30)
+        await wait_until(lambda: ({"number": 1}, sent.id) in handled, timeout=60)
         assert (await app.health_check()).is_healthy()
     assert queue.driver.name == driver
 

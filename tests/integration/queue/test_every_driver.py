@@ -52,7 +52,7 @@ pytestmark = pytest.mark.anyio
 
 LEASE = 1.0
 QUICK = RetryPolicy(base=0.01, cap=0.01)
-SETTLED = partial(wait_until, timeout=30)
+SETTLED = partial(wait_until, timeout=60)
 LIVE = [
     "memory",
     "sqlite",
@@ -235,7 +235,7 @@ async def test_a_message_handed_back_uses_up_no_retries(open_queue, topic):
         await doomed.subscribe(topic, hang)
         if number == 0:
             await doomed.publish(topic, BusMessage(payload=1, max_retries=1))
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             await started.wait()
         await doomed.close()
     queue = await open_queue()
@@ -418,7 +418,7 @@ async def test_a_stop_under_load_acknowledges_nothing_that_was_not_handled(open_
     await first.subscribe(topic, handle)
     await first.publish_many(topic, [BusMessage(payload=number) for number in range(200)])
     await SETTLED(lambda: len(handled) >= 60)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         await first.close()
     at_stop = list(handled)
     assert cancelled == [40]
@@ -487,11 +487,11 @@ async def test_a_scheduled_message_comes_when_it_is_due_and_not_before(queue, to
 
     await queue.subscribe(topic, handle)
     start = time.time()
-    await queue.publish(topic, BusMessage(payload="later"), delay=0.7)
+    await queue.publish(topic, BusMessage(payload="later"), delay=2.0)
     await queue.publish(topic, BusMessage(payload="now"))
     await SETTLED(lambda: len(got) == 2)
     assert [payload for payload, _ in got] == ["now", "later"]
-    assert got[1][1] - start >= 0.69  # a broker may round to milliseconds
+    assert got[1][1] - start >= 1.99  # a broker may round to milliseconds
 
 
 async def test_batches_are_published_and_handled_as_batches(queue, topic):

@@ -141,10 +141,10 @@ async def test_the_next_of_a_key_comes_when_the_one_before_it_is_done_not_at_the
 
     async def wait_for_two():
         for _ in range(2):
-            got.extend(await waiting.receive("t", "g", limit=10, wait=60))
+            got.extend(await waiting.receive("t", "g", limit=10, wait=200))
             await waiting.dead_letter(got[-1], DeadLetterEntry(message=got[-1].message, error="x"))
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait_for_two)
             await anyio.wait_all_tasks_blocked()
@@ -209,7 +209,7 @@ async def test_what_a_transaction_published_before_the_first_group_is_adopted(da
     async with database.transaction():
         await publisher.publish_many(batch(3))
         await consumer.declare("t", "g")
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         got = []
         while len(got) < 3:
             got += await consumer.receive("t", "g", limit=10, wait=1)

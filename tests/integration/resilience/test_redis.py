@@ -188,7 +188,7 @@ async def test_the_place_of_a_probe_whose_process_died_becomes_free(state):
             return None
 
     assert await answers() is None
-    await wait_until(answers, timeout=10)
+    await wait_until(answers, timeout=60)
     assert other.state is CLOSED
 
 

@@ -7,7 +7,7 @@ from lexigram.contracts.infra.tasks import JobStatus
 from lexigram.tasks import PoolSettings, SqlTaskQueue, TaskWorker
 
 pytestmark = pytest.mark.anyio
-GUARD = 20.0
+GUARD = 60.0
 
 
 async def test_a_job_is_there_after_the_commit_and_not_before(db, queue):

@@ -35,7 +35,7 @@ from lexigram.tasks import (
 )
 
 pytestmark = pytest.mark.anyio
-GUARD = 20.0
+GUARD = 60.0
 
 
 @singleton

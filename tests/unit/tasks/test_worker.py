@@ -27,7 +27,7 @@ from lexigram.tasks import (
 from lexigram.testing.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
-GUARD = 20.0
+GUARD = 60.0
 NOW = JobRetry(base_delay=0.0)
 
 

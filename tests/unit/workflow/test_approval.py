@@ -76,7 +76,7 @@ async def test_a_verdict_does_not_wait_for_who_is_not_needed():
 
     chain = ApprovalChain(ApprovalPolicy.ANY)
     chain.add_step(ApprovalStep("slow", never)).add_step(ApprovalStep("quick", says(True)))
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         assert await chain.execute() == (True, {"slow": OPEN, "quick": YES})
 
 

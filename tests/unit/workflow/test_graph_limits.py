@@ -83,7 +83,7 @@ async def test_a_failing_branch_stops_the_others_and_nothing_is_left_running():
         raise RuntimeError("no")
 
     before = asyncio.all_tasks()
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         error = (await beside(a=waits, b=fails).execute("x")).unwrap_err()
     assert error.node == "b"
     assert stopped.is_set()
@@ -93,7 +93,7 @@ async def test_a_failing_branch_stops_the_others_and_nothing_is_left_running():
 @pytest.mark.parametrize("shape", [row, beside])
 async def test_a_node_that_takes_too_long_is_cancelled_and_named(shape):
     engine = shape(GraphConfig(node_timeout=0.02), a=lambda s: {"n": 1}, b=forever)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         error = (await engine.execute("x")).unwrap_err()
     assert isinstance(error, NodeExecutionError)
     assert error.node == "b"
@@ -110,10 +110,10 @@ async def test_a_throttled_node_is_timed_from_its_own_start():
 
 
 @pytest.mark.parametrize("shape", [row, beside])
-@pytest.mark.parametrize("node_timeout", [0.0, 60.0])
+@pytest.mark.parametrize("node_timeout", [0.0, 3600.0])
 async def test_the_whole_run_has_a_limit_too(shape, node_timeout):
     config = GraphConfig(total_timeout=0.02, node_timeout=node_timeout)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         error = (await shape(config, a=lambda s: None, b=forever).execute("x")).unwrap_err()
     assert isinstance(error, GraphTimeoutError)
     assert isinstance(error, TimeoutError)
@@ -121,8 +121,8 @@ async def test_the_whole_run_has_a_limit_too(shape, node_timeout):
 
 
 async def test_a_config_given_to_a_run_replaces_the_other():
-    engine = row(GraphConfig(node_timeout=60), a=forever)
-    with anyio.fail_after(5):
+    engine = row(GraphConfig(node_timeout=3600), a=forever)
+    with anyio.fail_after(60):
         assert (await engine.execute("x", config=GraphConfig(node_timeout=0.01))).is_err()
 
 
@@ -156,7 +156,7 @@ async def test_cancel_stops_a_run_and_says_so(shape):
     async def run():
         outcome.append(await engine.execute("x", run_id="r"))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             await began.wait()
@@ -226,7 +226,7 @@ async def test_leaving_a_stream_cancels_its_run():
     async for _ in stream:
         break
     await stream.aclose()
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         await stopped.wait()
 
 

@@ -446,7 +446,7 @@ async def test_pauses_that_are_over_are_noticed_by_the_application(kind):
             run_id = pause.value.run_id
             assert (await workflows.status(run_id)).status == "paused"
             time.advance(61)
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 while (await workflows.status(run_id)).status != "completed":  # noqa: ASYNC110 - a store tells nobody
                     await anyio.sleep(0.01)
 

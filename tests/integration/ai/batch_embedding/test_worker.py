@@ -35,7 +35,7 @@ from lexigram.tasks import (
 from lexigram.testing.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
-GUARD = 30.0
+GUARD = 60.0
 NOW = JobRetry(base_delay=0.0, abort_on=PERMANENT)
 TABLES = "lexigram_jobs, lexigram_job_edges, lexigram_job_progress, lexigram_job_submissions"
 

@@ -12,7 +12,7 @@ import pytest
 from lexigram.contracts.infra.tasks import ClaimedJob, EndKind, JobEnd, TaskQueueProtocol
 from lexigram.testing.conformance.suite import ConformanceSuite
 
-HANG_GUARD_SECONDS = 20.0
+HANG_GUARD_SECONDS = 60.0
 LONG_LEASE = 60.0  # seconds; longer than any test
 # Short enough to wait for. Tests never assert that such a lease was kept.
 SHORT_LEASE = 0.05

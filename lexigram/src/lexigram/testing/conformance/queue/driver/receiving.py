@@ -7,6 +7,7 @@ import pytest
 
 from lexigram.contracts.queue import Capability, QueueError
 from lexigram.testing.conformance.queue.driver.spec import (
+    HANG_GUARD_SECONDS,
     Driver,
     DriverSpec,
     Elapse,
@@ -40,7 +41,7 @@ class ReceivingSpec(DriverSpec, capability=Capability.RECEIVE):
         await peer.declare(topic, "g")
         await subject.publish_many([message(topic, b"%d" % number) for number in range(10)])
         got: list[bytes] = []
-        with anyio.fail_after(20):
+        with anyio.fail_after(HANG_GUARD_SECONDS):
             while len(got) < 10:
                 for member in (subject, peer):
                     held = await member.receive(topic, "g", limit=2, wait=0.2)
@@ -98,7 +99,7 @@ class ReceivingSpec(DriverSpec, capability=Capability.RECEIVE):
         self, subject: Driver, topic: str
     ) -> None:
         await subject.declare(topic, "g")
-        with anyio.fail_after(10):
+        with anyio.fail_after(HANG_GUARD_SECONDS):
             assert list(await subject.receive(topic, "g", limit=10, wait=0.05)) == []
             assert list(await subject.receive(topic, "g", limit=10, wait=0)) == []
 
@@ -118,7 +119,7 @@ class ReceivingSpec(DriverSpec, capability=Capability.RECEIVE):
             await peer.publish_many([message(topic, b"%d" % number)])
             with anyio.move_on_after(0.001 * number):
                 came.update(bodies(await subject.receive(topic, "g", limit=10, wait=5)))
-        with anyio.fail_after(20):
+        with anyio.fail_after(HANG_GUARD_SECONDS):
             while len(came) < 5:
                 await elapse(0.1)
                 came.update(bodies(await subject.receive(topic, "g", limit=10, wait=0.1)))

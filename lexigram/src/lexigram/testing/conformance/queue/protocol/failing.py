@@ -6,6 +6,7 @@ import anyio
 
 from lexigram.contracts.queue import BusMessage, QueueProtocol
 from lexigram.testing.conformance.queue.protocol.spec import (
+    HANG_GUARD_SECONDS,
     Collector,
     QueueCapability,
     QueueSpec,
@@ -63,7 +64,7 @@ class StoppingSpec(QueueSpec, capability=QueueCapability.STOPPING):
 
         await subject.subscribe(topic, slow)
         await subject.publish(topic, BusMessage(payload=1))
-        with anyio.fail_after(20):
+        with anyio.fail_after(HANG_GUARD_SECONDS):
             await started.wait()
         await subject.close()
         assert handled == [1]
