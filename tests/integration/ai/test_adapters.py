@@ -225,6 +225,13 @@ async def test_a_job_that_is_handed_back_can_be_dequeued_again(queue):
     assert (await adapter.dequeue("mails", timeout=0.5)).id == job.id
 
 
+async def test_a_job_that_is_there_is_found_without_any_time_to_wait(queue):
+    adapter = LexigramTasksAdapter(queue)
+    assert await adapter.dequeue("mails", timeout=0) is None
+    job_id = await adapter.enqueue("mail", {}, queue_name="mails")
+    assert (await adapter.dequeue("mails", timeout=0)).id == job_id
+
+
 async def test_a_dequeue_waits_for_a_job_that_comes_later(queue):
     adapter = LexigramTasksAdapter(queue)
     got = []

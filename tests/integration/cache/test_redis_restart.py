@@ -21,7 +21,7 @@ from lexigram.testing import wait_until
 
 @pytest.fixture
 async def connection(redis_server):
-    made = RedisConnection(redis_server.url, timeout=1.0, max_connections=4)
+    made = RedisConnection(redis_server.url, timeout=10.0, max_connections=4)
     yield made
     await made.aclose()
 

@@ -16,16 +16,17 @@ CALLERS = 100
 async def main(url, folder, name, mode):
     folder = Path(folder)
     address, _, prefix = url.partition("#")
+    lease = 2 if mode == "hang" else 30  # that of one who will be killed is waited for
     if address.startswith("redis"):
         connection = RedisConnection(address)
         cache, aclose = (
-            Cache(RedisCache(connection, prefix=prefix), load_lease=2),
+            Cache(RedisCache(connection, prefix=prefix), load_lease=lease),
             connection.aclose,
         )
     else:
         database = Database(address)
         await database.connect()
-        cache, aclose = Cache(SqlCache(database), load_lease=2), database.close
+        cache, aclose = Cache(SqlCache(database), load_lease=lease), database.close
 
     async def load():
         # One file per run of a loader, by any process.

@@ -165,21 +165,22 @@ class LexigramTasksAdapter:
     async def dequeue(self, queue_name: str, timeout: float = 30) -> JobAdapter | None:
         """The next job of a queue, waiting up to ``timeout`` seconds; None when none came.
 
-        It is held for five minutes; ``update_status`` settles it.
+        It is held for five minutes; ``update_status`` settles it. A job that is there is found
+        with any ``timeout``, 0 too: looking for it is not cut short.
         """
-        with anyio.move_on_after(timeout):
-            async with self._leases.listening("work") as news:
-                while True:
-                    due = await self._leases.tend()
-                    # Cancelled between claim and return the job would be lost to us for a while.
-                    with anyio.CancelScope(shield=True):
-                        claims = await self._leases.claim(
-                            self._holder, 1, [queue_name], _LEASE_SECONDS
-                        )
-                        if claims:
-                            return self._adapted(claims[0].job, claims[0])
-                    await news.wait(at_most=due)
-        return None
+        end = anyio.current_time() + timeout
+        async with self._leases.listening("work") as news:
+            while True:
+                due = await self._leases.tend()
+                # Cancelled between claim and return the job would be lost to us for a while.
+                with anyio.CancelScope(shield=True):
+                    claims = await self._leases.claim(self._holder, 1, [queue_name], _LEASE_SECONDS)
+                    if claims:
+                        return self._adapted(claims[0].job, claims[0])
+                left = end - anyio.current_time()
+                if left <= 0:
+                    return None
+                await news.wait(at_most=left if due is None else min(due, left))
 
     async def get_job(self, job_id: str) -> JobAdapter | None:
         """The job as it is now, or None."""
