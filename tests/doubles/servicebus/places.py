@@ -5,6 +5,7 @@ locks are at least five seconds long, so they take longer.
 """
 
 import os
+from contextlib import contextmanager
 from uuid import uuid4
 
 import pytest
@@ -22,6 +23,12 @@ LEASE = 5.0 if REAL else 3.0
 
 @pytest.fixture(scope="session")
 def servicebus():
+    with settings() as found:
+        yield found
+
+
+@contextmanager
+def settings():
     """The connection settings of a driver: of the double, unless a real namespace is given."""
     if REAL:
         yield {"connection_str": REAL}

@@ -72,7 +72,9 @@ class ServiceBusDouble:
         )
 
     def fault(self, **faults):
-        """busy, full: sends refused; throttled + status: HTTP refused; disconnect: all links."""
+        """How many are refused: busy, full: sends; busy_readers: links that receive;
+        busy_requests: by lock token; throttled + status: HTTP. disconnect: all links, once.
+        """
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.http_port}/$double/faults",
             data=json.dumps(faults).encode(),

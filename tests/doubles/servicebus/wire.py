@@ -142,6 +142,7 @@ class Wire(Handler):
             self.namespace.store(path)
 
     def _attach_reader(self, link, path):
+        self._be_busy("busy_readers")
         store = self.namespace.store(path)
         if store.settings.forward_to is not None and not store.is_dead:
             # DOCS service-bus-auto-forwarding: nobody receives from an entity that forwards
@@ -305,11 +306,14 @@ class Wire(Handler):
             delivery.update(Delivery.ACCEPTED)
         delivery.settle()
 
-    def _take_fault(self):
-        if self.faults.get("busy", 0) > 0:
-            # DOCS service-bus-throttling
-            self.faults["busy"] -= 1
+    def _be_busy(self, fault):
+        # DOCS service-bus-throttling: any operation can be answered so
+        if self.faults.get(fault, 0) > 0:
+            self.faults[fault] -= 1
             raise BUSY
+
+    def _take_fault(self):
+        self._be_busy("busy")
         if self.faults.get("full", 0) > 0:
             # DOCS service-bus-quotas: the size of an entity
             self.faults["full"] -= 1
@@ -352,6 +356,7 @@ class Wire(Handler):
             entity = path.removesuffix("/$management")
             try:
                 try:
+                    self._be_busy("busy_requests")
                     body = self._operation(operation, entity, request.body, properties)
                 except (TypeError, KeyError, AttributeError, ValueError) as error:
                     raise Refused("com.microsoft:argument-error", repr(error)) from error

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -54,13 +55,27 @@ class SQSDouble:
         }
 
     def fault(self, action, times, status=503, code="ServiceUnavailable"):
-        fault = {"action": action, "times": times, "status": status, "code": code}
-        asked = urllib.request.Request(f"{self.url}/_faults", json.dumps([fault]).encode())
+        """One action; the faults of others end."""
+        self.faults({action: times}, status, code)
+
+    def faults(self, times, status=503, code="ServiceUnavailable"):
+        """How often each action fails, from now on."""
+        found = [
+            {"action": action, "times": often, "status": status, "code": code}
+            for action, often in times.items()
+        ]
+        asked = urllib.request.Request(f"{self.url}/_faults", json.dumps(found).encode())
         urllib.request.urlopen(asked).close()
 
 
 @pytest.fixture(scope="session")
 def sqs():
+    with settings() as found:
+        yield found
+
+
+@contextmanager
+def settings():
     """The connection settings of a driver: of moto, unless the real service is asked for."""
     if REAL:
         yield {"endpoint_url": REAL, "region": os.environ.get("LEX_TEST_SQS_REGION", "us-east-1")}

@@ -309,7 +309,9 @@ async def test_a_backlog_is_forwarded_when_forwarding_is_set_later(bus, admin, q
 
 
 async def test_a_session_has_one_owner_and_keeps_its_order(bus, admin):
-    queue = await make_queue(admin, requires_session=True)
+    # A lock that outlasts the test: two others wait in vain while it is held.
+    long = timedelta(seconds=60)
+    queue = await make_queue(admin, requires_session=True, lock_duration=long)
     await bus.send(queue, *(ServiceBusMessage(f"{n}", session_id="k") for n in range(2)))
     owner = bus.receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=5)
     first = await one(owner)
@@ -395,6 +397,21 @@ async def test_what_is_too_large_throttled_or_over_the_quota_is_refused(bus, dou
     with pytest.raises(ServiceBusQuotaExceededError):
         await bus.send(queue, ServiceBusMessage("x"))
     await nothing(bus.receiver(queue))
+
+
+async def test_readers_and_requests_are_throttled_too(bus, double, queue):
+    await bus.send(queue, ServiceBusMessage("x"))
+    reader = bus.receiver(queue)
+    (got,) = await reader.receive_messages(1, max_wait_time=5)
+    double.fault(busy_requests=1)
+    with pytest.raises(ServiceBusServerBusyError):
+        await reader.renew_message_lock(got)
+    await reader.renew_message_lock(got)
+    double.fault(busy_readers=1)
+    other = bus.receiver(queue)
+    with pytest.raises(ServiceBusError):
+        await other.receive_messages(1, max_wait_time=1)
+    await reader.complete_message(got)
 
 
 async def test_what_the_double_does_not_know_is_refused(bus, admin, queue):
