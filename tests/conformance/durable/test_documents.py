@@ -29,6 +29,7 @@ from lexigram.workflow.durable.errors import (
     PlanInvalidError,
     RunNotFoundError,
 )
+from lexigram.workflow.durable.following import Following
 from lexigram.workflow.durable.registry import DefinitionFolders
 
 pytestmark = pytest.mark.anyio
@@ -156,7 +157,7 @@ async def test_a_plan_has_the_same_key_while_it_gives_the_same_work(fleet):
         await fleet.runs.plan_key(workflow_id="unknown")
 
 
-async def test_following_ends_when_the_worker_of_this_process_died(fleet, monkeypatch):
+async def test_following_ends_when_the_worker_of_this_process_died(fleet):
     group = await fleet.runs.submit([document("a.txt")])
 
     class Dead:
@@ -168,10 +169,10 @@ async def test_following_ends_when_the_worker_of_this_process_died(fleet, monkey
         async def stop(self, timeout):
             pass
 
-    monkeypatch.setattr(fleet.runs, "_make_worker", lambda consumers: Dead())
+    following = Following(fleet.engine, make_worker=lambda consumers: Dead())
     with pytest.raises(DurableError, match="died") as caught:
-        async with fleet.runs.working():
-            async for _ in fleet.runs.watch(group):
+        async with following.working():
+            async for _ in following.watch(group):
                 pass
     assert isinstance(caught.value.__cause__, OSError)
 
@@ -618,3 +619,26 @@ def _run(doc_id):
     from lexigram.workflow.durable.plan import NewRun
 
     return NewRun(doc_id=doc_id)
+
+
+async def test_runs_of_documents_can_begin_later_and_for_a_tenant(fleet, database):
+    group = await fleet.runs.submit([document()], delay=3600, tenant_id="t", priority=2)
+    [run] = (await database.execute_query("SELECT * FROM lexigram_durable_runs")).rows
+    assert (run["status"], run["tenant"], run["priority"]) == ("delayed", "t", 2)
+    assert await fleet.engine.claim_next_step("w", "lease") is None
+    await database.execute("UPDATE lexigram_durable_runs SET available_at = 1")
+    assert (await fleet.worked(group)).group_status is RunStatus.COMPLETED
+    for delay in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(PlanInvalidError, match="cannot begin in"):
+            await fleet.runs.submit([document("b.txt")], delay=delay)
+
+
+async def test_a_second_start_of_a_batch_with_the_key_finds_the_first(fleet):
+    batch = await fleet.documents.create_batch("folder")
+    await fleet.documents.ingest(document(), batch)
+    first = await fleet.runs.start_batch(batch, idempotency_key="k", name="mine", delay=60)
+    again = await fleet.runs.start_batch(batch, idempotency_key="k", again=True)
+    assert (again.group_id, again.runs, again.is_repeat) == (first.group_id, 0, True)
+    other = await fleet.runs.start_batch(batch, idempotency_key="l")
+    assert (other.group_id, other.runs, other.is_repeat) == (first.group_id, 0, False)
+    assert (other.skipped, first.runs) == (1, 1)

@@ -479,6 +479,55 @@ async def test_a_retry_goes_on_at_the_failed_step_and_keeps_what_is_done(engine)
     assert (again.workflow_step_number, again.retry) == (2, 0)
 
 
+async def test_a_retried_step_shows_no_old_worker_or_error_until_it_is_tried_again(engine):
+    submitted = await engine.submit(plan(retries=2), [NewRun()])
+    run = submitted.runs[0]
+    for lease in ("L1", "L2"):
+        step = await engine.claim_next_step("A", lease)
+        await engine.error_step(step.id, lease, "boom", {"text": "boom"})
+        shown = (await engine.steps(run))[0]
+        assert (shown.worker_id, shown.status_message) == ("A", "boom")
+    await engine.retry(run_id=run)
+    shown = (await engine.steps(run))[0]
+    assert (shown.status, shown.retry, shown.worker_id) == (RunStatus.PENDING, 0, None)
+    assert (shown.status_message, dict(shown.status_meta)) == (None, {})
+    [row] = (
+        await engine.database.execute_query(
+            "SELECT start_date, status_date, completed_date FROM runstep"
+            " WHERE workflow_run_id = ? AND workflow_step_number = 1",
+            (run,),
+        )
+    ).rows
+    assert (row["start_date"], row["completed_date"]) == (None, None)
+    assert row["status_date"] is not None, "the retry itself is a change"
+    assert [(a["status"], a["worker_id"], a["message"]) for a in await engine.attempts(run)] == [
+        ("ERROR", "A", "boom"),
+        ("FAILED", "A", "boom"),
+    ]
+    step = await engine.claim_next_step("B", "L3")
+    await engine.release_step(step.id, "L3")
+    assert (await engine.steps(run))[0].status_message == "released"
+
+
+async def test_a_group_with_completed_and_cancelled_runs_is_completed(engine):
+    """By the seed: FAILED when a run failed, else COMPLETED; CANCELLED is for nothing but those."""
+    submitted = await engine.submit(plan("parse"), [NewRun() for _ in range(3)])
+    await engine.cancel(run_id=submitted.runs[0])
+    assert await finished(engine, submitted.group_id) is RunStatus.COMPLETED
+    stats = await engine.stats(submitted.group_id)
+    assert (stats.total_runs, stats.completed, stats.failed) == (3, 2, 1)
+    assert await engine.try_complete_run_group(submitted.group_id) is RunStatus.COMPLETED
+    # counted anew it is the same
+    await engine.database.execute("UPDATE lexigram_durable_groups SET status = 'running'")
+    await engine.store.reconcile(submitted.group_id)
+    assert (await engine.stats(submitted.group_id)).group_status is RunStatus.COMPLETED
+    # one that failed outweighs both
+    await engine.retry(group_id=submitted.group_id)
+    step = await engine.claim_next_step("A", "L1")
+    await engine.error_step(step.id, "L1", "boom")
+    assert (await engine.stats(submitted.group_id)).group_status is RunStatus.FAILED
+
+
 async def test_a_hard_retry_takes_running_steps_from_their_workers(engine):
     submitted = await engine.submit(plan(key="K"), [NewRun()])
     step = await engine.claim_next_step("A", "L1")

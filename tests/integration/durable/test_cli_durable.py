@@ -14,7 +14,8 @@ import anyio
 from lexigram.app import Application
 from lexigram.blobs import BlobConfig, BlobModule
 from lexigram.sql import SqlConfig, SqlModule
-from lexigram.workflow import WorkflowModule
+from lexigram.workflow import WorkflowModule, workflow
+from lexigram.workflow.graph import WorkflowBuilder
 from lexigram.workflow.config import WorkflowConfig
 from lexigram.workflow.durable.config import DurableConfig
 
@@ -34,6 +35,20 @@ async def tell(run_group):
     (HERE / f"told-{run_group.id}").touch()
 
 
+@workflow("order")
+def order() -> WorkflowBuilder:
+    graph = WorkflowBuilder("order").add_node("price", lambda s: {"price": 3 * s["pieces"]})
+    graph.add_node("ask", human_prompt="{pieces} for {price}?", output_key="said")
+    graph.add_node("send", send).add_edge("price", "ask").add_edge("ask", "send")
+    return graph.set_entry("price").set_terminal("send")
+
+
+async def send(state):
+    if state["said"] == "no":
+        raise ValueError("nobody wants it")
+    return {"output": state["said"]}
+
+
 def create() -> Application:
     durable = DurableConfig(
         workflow_dir=str(HERE / "workflows"),
@@ -47,7 +62,11 @@ def create() -> Application:
         modules=[
             SqlModule.configure(SqlConfig(url=f"sqlite:///{HERE}/fleet.db")),
             BlobModule.configure(BlobConfig(root=str(HERE / "blobs"))),
-            WorkflowModule.configure(WorkflowConfig(durable=durable), step_handlers={"check": check, "tell": tell}),
+            WorkflowModule.configure(
+                WorkflowConfig(durable=durable),
+                workflows=[order],
+                step_handlers={"check": check, "tell": tell},
+            ),
         ],
     )
 
@@ -56,6 +75,11 @@ def unmigrated() -> Application:
     """Tables are made by the command only, as on PostgreSQL."""
     sql = SqlConfig(url=f"sqlite:///{HERE}/bare.db", migrate="never")
     return Application("bare", modules=[SqlModule.configure(sql), WorkflowModule.stub()])
+
+
+def no_blobs() -> Application:
+    sql = SqlConfig(url=f"sqlite:///{HERE}/graphs.db")
+    return Application("graphs", modules=[SqlModule.configure(sql), WorkflowModule.configure(workflows=[order])])
 
 
 def without() -> Application:
@@ -191,3 +215,72 @@ def test_db_upgrade_makes_the_tables_and_without_it_the_start_says_so(lex, folde
     assert main(["db", "upgrade", "--url", f"sqlite:///{folder}/bare.db"]) == 0
     capfd.readouterr()
     assert "no groups" in lex("groups", app="unmigrated")
+
+
+@pytest.mark.timeout(120)
+def test_a_graph_is_submitted_asks_and_is_answered(lex, data):
+    waits = data("submit", "order", "--arg", "pieces=7", "--here", "--key", "o-1")
+    run, group = waits["run_id"], waits["group_id"]
+    assert (waits["status"], waits["done"]) == ("RUNNING", ["price"])
+    assert waits["questions"] == [{"run_id": run, "step": "ask", "prompt": "7 for 21?"}]
+    # a second call with the key finds it, and says how to answer
+    told = lex("submit", "order", "--arg", "pieces=7", "--key", "o-1")
+    assert "ask asks: 7 for 21?" in told
+    assert f"answer with: lexigram workflow answer {run} ANSWER" in told
+    [question] = data("questions", "--group", str(group))["questions"]
+    assert (question["run_id"], question["step"]) == (run, "ask")
+    assert "7 for 21?" in lex("questions")
+    [listed] = data("runs")["runs"]
+    assert (listed["state"], listed["asks"]) == ("parked", "7 for 21?")
+    assert "7 for 21?" in lex("runs")
+    assert "7 for 21?" in lex("steps", str(run))
+    assert "price = 21" in lex("show", str(run))
+    assert "done: price" in lex("show", str(run))
+    unknown = data("answer", str(run), "yes", "--step", "tell", code=1)["error"]
+    assert (unknown["code"], "'ask'" in unknown["hint"]) == ("LEX_ERR_WF_151", True)
+    assert data("answer", str(run), '{"yes": [1]}')["step"] == "ask"
+    assert "does not wait" in lex("answer", str(run), "again", code=1)
+    assert data("watch", str(group), "--here")["group_status"] == "COMPLETED"
+    ended = data("show", str(run))
+    assert (ended["status"], ended["state"]["output"]) == ("COMPLETED", {"yes": [1]})
+    assert data("questions")["questions"] == []
+
+
+@pytest.mark.timeout(120)
+def test_a_submission_that_fails_or_cannot_be_made_says_why(lex, data):
+    run = str(data("submit", "order", "--arg", "pieces=1", "--here")["run_id"])
+    assert "has its answer" in lex("answer", run, "no")
+    watched = lex("watch", "1", "--here", code=1)
+    assert "group 1 FAILED" in watched
+    assert "nobody wants it" in watched
+    assert "nobody wants it" in lex("show", run)
+    assert "did you mean 'order'" in lex("submit", "ordre", code=1)
+    assert "LEX_ERR_WF_132" in lex("show", "77", code=1)
+    assert "LEX_ERR_WF_132" in lex("answer", "77", "x", code=1)
+    assert "range" in lex("submit", "order", "--delay", "-1", code=2)
+    done = data("start", "docs", "--here")
+    first = data("runs", "--group", str(done["group"]))["runs"][0]["id"]
+    assert "is no pipeline, graph or saga" in lex("show", str(first), code=1)
+
+
+@pytest.mark.timeout(120)
+def test_delay_tenant_priority_and_key_reach_runs_of_documents_and_graphs(lex, data):
+    more = ("--delay", "3600", "--tenant", "t", "--priority", "4")
+    started = data("start", "docs", *more, "--key", "k")
+    assert data("start", "docs", *more, "--key", "k")["group"] == started["group"]
+    data("submit", "order", "--arg", "pieces=1", *more)
+    listed = data("runs")["runs"]
+    assert len(listed) == 3
+    assert {(one["state"], one["tenant"], one["priority"]) for one in listed} == {
+        ("delayed", "t", 4)
+    }
+    assert "inf" in lex("start", "docs", "--delay", "inf", code=1)
+
+
+@pytest.mark.timeout(120)
+def test_graphs_are_followed_without_a_blob_store(lex):
+    """Only documents need one."""
+    assert "7 for 21?" in lex("submit", "order", "--arg", "pieces=7", "--here", app="no_blobs")
+    lex("answer", "1", "yes", app="no_blobs")
+    assert "COMPLETED: 1 completed" in lex("watch", "1", "--here", app="no_blobs")
+    assert "a blob store" in lex("start", "docs", app="no_blobs", code=2)

@@ -174,6 +174,36 @@ async def test_one_document_is_started_by_both_spellings_and_not_twice(client, f
     is_error(await client.post("/workflow/", json={}), 422, "doc_id")
 
 
+async def test_delay_tenant_priority_name_and_key_reach_the_runs_of_documents(client, app):
+    batch_id = await batch_of(client)
+    doc = (await bring(client, batch_id, "a.txt", b"a")).json()["document_hash"]
+    more = {"delay": 3600, "tenant": "t", "priority": 4, "name": "later"}
+    one = {"doc_id": doc, **more, "idempotency_key": "k-1"}
+    first = await client.post("/workflow/", json=one)
+    assert first.status_code == 201, first.text
+    assert (first.json()["state"], first.json()["tenant"]) == ("delayed", "t")
+    assert (await client.post("/workflow/", json=one)).json()["id"] == first.json()["id"]
+    # the key of another call does not make it the same call
+    other = await client.post("/workflow/", json={**one, "idempotency_key": "k-2"})
+    is_error(other, 409, "already")
+    many = {"batch_id": batch_id, "again": True, **more, "idempotency_key": "k-3"}
+    started = (await client.post("/batch/start-workflows", json=many)).json()
+    repeated = (await client.post("/batch/start-workflows", json=many)).json()
+    assert started["run_group"] == repeated["run_group"] != first.json()["run_group_id"]
+    assert (started["workflows"], repeated["workflows"]) == (1, 0)
+    listed = (await client.get("/workflow/")).json()
+    assert {(run["state"], run["tenant"], run["priority"]) for run in listed} == {
+        ("delayed", "t", 4)
+    }
+    groups = (await client.get("/workflow/run-groups")).json()
+    assert [group["name"] for group in groups] == ["later", "later"]
+    fleet = app.container.get(DurableFleet)
+    assert await fleet.engine.claim_next_step("w", "lease") is None
+    for wrong in (-1, "soon"):
+        refused = await client.post("/workflow/", json={"doc_id": doc, "delay": wrong})
+        is_error(refused, 422, "delay")
+
+
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 async def test_files_of_this_machine_only_from_the_folders_that_are_allowed(client, tmp_path):
     batch_id = await batch_of(client)

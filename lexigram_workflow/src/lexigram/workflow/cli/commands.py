@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +13,7 @@ from attrs import asdict
 from lexigram.cli.errors import CliError
 from lexigram.cli.session import Session, session_of
 from lexigram.contracts.core.result import Err
+from lexigram.workflow.cli.values import Argument, Input, parsed, value_of
 from lexigram.workflow.errors import HumanInputRequiredError
 from lexigram.workflow.execution.history import ExecutionHistory
 from lexigram.workflow.pipeline.context import PipelineContext
@@ -28,16 +28,6 @@ PausedGroup = Annotated[
 ]
 PausedRun = Annotated[
     int | None, typer.Option("--run", metavar="RUN", help="A paused durable run.")
-]
-Input = Annotated[
-    str | None,
-    typer.Option("--input", metavar="TEXT", help="The input; JSON where it is JSON."),
-]
-Argument = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--arg", metavar="NAME=VALUE", help="A fact, or an argument of a saga; JSON where it is."
-    ),
 ]
 NewId = Annotated[str | None, typer.Option("--run-id", help="The id of the run; default: new.")]
 Status = Annotated[
@@ -89,7 +79,7 @@ def run(
     run_id: NewId = None,
 ) -> None:
     """Run a workflow here, to its end or to a pause."""
-    value = _value(given, argument)
+    value = value_of(given, argument)
 
     async def work(workflows: Workflows) -> dict[str, Any]:
         known = run_id or await workflows.saga_id(name, value)
@@ -173,8 +163,8 @@ def resume(
         raise CliError("say which run", hint="RUN_ID; or --group or --run for durable ones")
 
     async def work(workflows: Workflows) -> dict[str, Any]:
-        answer = () if response is None else (_parsed(response),)
-        given = _value(None, argument)
+        answer = () if response is None else (parsed(response),)
+        given = value_of(None, argument)
         return await _told(workflows.resume(run_id, *answer, name=name, input=given), run_id)
 
     _show(session_of(ctx), run_id, _asked(ctx, work))
@@ -257,23 +247,3 @@ def _described(info: WorkflowRunInfo) -> dict[str, Any]:
 
 def _moment(seconds: float | None) -> str | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
-
-
-def _value(given: str | None, arguments: list[str] | None) -> Any:
-    """The input of a run: text or JSON, or facts by name."""
-    if not arguments:
-        return None if given is None else _parsed(given)
-    facts: dict[str, Any] = {} if given is None else {"input": _parsed(given)}
-    for item in arguments:
-        name, equals, value = item.partition("=")
-        if not equals or not name:
-            raise CliError(f"--arg {item} has no name", hint="write --arg name=value")
-        facts[name] = _parsed(value)
-    return facts
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

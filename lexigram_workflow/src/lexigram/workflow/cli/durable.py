@@ -32,16 +32,31 @@ Status = Annotated[
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many.")]
 Offset = Annotated[int, typer.Option("--offset", min=0, help="How many to leave out.")]
+Priority = Annotated[int, typer.Option(help="More is sooner.")]
+Tenant = Annotated[
+    str | None, typer.Option(help="Whose it is; those of all tenants stand in one fair line.")
+]
+Delay = Annotated[
+    float, typer.Option("--delay", metavar="SECONDS", min=0, help="Before it may begin.")
+]
+Key = Annotated[
+    str | None, typer.Option("--key", help="A second call with this key finds the first.")
+]
 Here = Annotated[bool, typer.Option("--here", help="Work on it in this process too.")]
+_QUESTIONS = 20  # as many are told while a group is followed
+_LOOK = 1.0  # seconds between two looks for them
 _FAILURES = 5  # as many are told when a group has ended
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Documents, or folders.")]
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the group ``workflow``."""
+    from lexigram.workflow.cli.orchestrated import answer, questions, show, submit
+
     for command in (
         *(definitions, params, start, groups, runs, steps, stats, watch),
         *(retry, cancel, pause, locks, unlock, workers, prune, validate),
+        *(submit, show, questions, answer),
     ):
         app.command()(command)
 
@@ -62,7 +77,7 @@ def definitions(
             return [_defined(item) for item in await fleet.definitions.list()]
         return _defined(await fleet.definitions.get(workflow_id))
 
-    found = _asked(ctx, work)
+    found = asked(ctx, work)
     output = session_of(ctx).output
     if workflow_id is None:
         output.table("definitions", found, ("id", "name", "steps", "source", "origin"))
@@ -87,7 +102,7 @@ def params(
             return [_parameters(item) for item in await fleet.definitions.list_params()]
         return _parameters(await fleet.definitions.params(param_id))
 
-    found = _asked(ctx, work)
+    found = asked(ctx, work)
     output = session_of(ctx).output
     if param_id is None:
         output.table("params", found, ("id", "name", "steps", "source", "origin"))
@@ -115,7 +130,7 @@ def validate(
     async def work(fleet: DurableFleet) -> list[dict[str, Any]]:
         return [await _judged(fleet, path, upload=upload) for path in files]
 
-    found = _asked(ctx, work)
+    found = asked(ctx, work)
     output = session_of(ctx).output
     if output.json:
         output.text("", {"files": found})
@@ -145,10 +160,10 @@ def start(
     ] = None,
     source: Annotated[str, typer.Option(help="Who the documents come from.")] = "cli",
     name: Annotated[str | None, typer.Option(help="Of the group.")] = None,
-    priority: Annotated[int, typer.Option(help="More is sooner.")] = 0,
-    key: Annotated[
-        str | None, typer.Option("--key", help="A second start with this key finds the first.")
-    ] = None,
+    priority: Priority = 0,
+    tenant: Tenant = None,
+    delay: Delay = 0.0,
+    key: Key = None,
     force: Annotated[
         bool, typer.Option("--force", help="Do steps although what they make is there.")
     ] = False,
@@ -168,6 +183,8 @@ def start(
             overrides=overrides,
             name=name,
             priority=priority,
+            tenant_id=tenant,
+            delay=delay,
             idempotency_key=key,
             force=force,
         )
@@ -175,7 +192,7 @@ def start(
             return await _followed(session, fleet, group, here=here)
         return {"group": group, **(await fleet.engine.stats(group)).to_dict()}
 
-    facts = _asked(ctx, work)
+    facts = asked(ctx, work)
     if not (wait or here):
         session.output.text(f"group {facts['group']}: {facts['total_runs']} runs", facts)
         return
@@ -190,7 +207,7 @@ def watch(ctx: typer.Context, group: GroupId, here: Here = False) -> None:
         await fleet.engine.stats(group)  # refuses a group that is not there
         return await _followed(session, fleet, group, here=here)
 
-    _ended(session, _asked(ctx, work))
+    _ended(session, asked(ctx, work))
 
 
 def stats(ctx: typer.Context, group: GroupId) -> None:
@@ -200,7 +217,7 @@ def stats(ctx: typer.Context, group: GroupId) -> None:
         figures = (await fleet.engine.stats(group)).to_dict()
         return {"group": group, **figures, "steps": await fleet.overview.step_stats(group)}
 
-    facts = _asked(ctx, work)
+    facts = asked(ctx, work)
     output = session_of(ctx).output
     if output.json:
         output.text("", facts)
@@ -234,7 +251,7 @@ def groups(
             batch_id=batch, status=wanted, limit=limit, offset=offset
         )
 
-    page = _asked(ctx, work)
+    page = asked(ctx, work)
     columns = (
         "id",
         "name",
@@ -263,9 +280,9 @@ def runs(
             group_id=group, batch_id=batch, status=wanted, limit=limit, offset=offset
         )
 
-    page = _asked(ctx, work)
+    page = asked(ctx, work)
     rows = [{**item, "at": f"{item['step']}/{item['steps_total']}"} for item in page.items]
-    columns = ("id", "run_group_id", "status", "state", "at", "doc_id", "status_message")
+    columns = ("id", "run_group_id", "status", "state", "at", "asks", "doc_id", "status_message")
     session_of(ctx).output.table("runs", rows, columns, total=page.total)
 
 
@@ -290,7 +307,7 @@ def steps(
 
     columns = ("workflow_run_id", "workflow_step_number", "workflow_step_name", "step_type")
     rest = ("status", "retry", "retries", "worker_id", "status_message")
-    session_of(ctx).output.table("steps", _asked(ctx, work), (*columns, *rest))
+    session_of(ctx).output.table("steps", asked(ctx, work), (*columns, *rest))
 
 
 def locks(ctx: typer.Context) -> None:
@@ -300,7 +317,7 @@ def locks(ctx: typer.Context) -> None:
         return await fleet.overview.locks()
 
     columns = ("resource_key", "holder_kind", "holder_id", "step_id", "acquired_at", "expires_at")
-    session_of(ctx).output.table("locks", _asked(ctx, work), columns)
+    session_of(ctx).output.table("locks", asked(ctx, work), columns)
 
 
 def workers(ctx: typer.Context) -> None:
@@ -310,7 +327,7 @@ def workers(ctx: typer.Context) -> None:
         return await fleet.overview.workers()
 
     columns = ("id", "first_checkin", "last_checkin")
-    session_of(ctx).output.table("workers", _asked(ctx, work), columns)
+    session_of(ctx).output.table("workers", asked(ctx, work), columns)
 
 
 # --- by hand -------------------------------------------------------------------------------------
@@ -361,7 +378,7 @@ def unlock(
     async def work(fleet: DurableFleet) -> bool:
         return await fleet.engine.force_release_resource_lock(key, reason=reason)
 
-    was_held = _asked(ctx, work)
+    was_held = asked(ctx, work)
     text = f"{key} is free" if was_held else f"nobody holds {key}"
     session_of(ctx).output.text(text, {"resource_key": key, "released": was_held})
     if not was_held:
@@ -389,14 +406,14 @@ def prune(
             removed += gone
         return removed
 
-    removed = _asked(ctx, work)
+    removed = asked(ctx, work)
     session_of(ctx).output.text(f"{removed} runs removed", {"removed": removed})
 
 
 # --- how -----------------------------------------------------------------------------------------
 
 
-def _asked(ctx: typer.Context, work: Callable[[DurableFleet], Awaitable[Any]]) -> Any:
+def asked(ctx: typer.Context, work: Callable[[DurableFleet], Awaitable[Any]]) -> Any:
     """Start the application, do the work, stop it."""
     from lexigram.workflow.durable.provider import DurableProvider
 
@@ -431,7 +448,7 @@ def _changed(
             await fleet.engine.run(run)
         return await change(fleet.engine, {"group_id": group, "run_id": run})
 
-    number = _asked(ctx, work)
+    number = asked(ctx, work)
     facts = {"group": group, "run": run, what: number}
     session_of(ctx).output.text(f"{number} runs {what}", facts)
 
@@ -439,13 +456,36 @@ def _changed(
 async def _followed(
     session: Session, fleet: DurableFleet, group: int, *, here: bool
 ) -> dict[str, Any]:
-    async with fleet.runs.working() if here else nullcontext():
-        await _drawn(session, fleet.runs.watch(group))
+    import anyio
+
+    async with (
+        fleet.following.working() if here else nullcontext(),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(_tell_questions, session, fleet, group)
+        await _drawn(session, fleet.following.watch(group))
+        tasks.cancel_scope.cancel()
     stats = await fleet.engine.stats(group)
     cancelled = (await fleet.overview.group(group))["cancelled"]
-    failures = await fleet.runs.failures(group, limit=_FAILURES) if stats.failed else ()
+    failures = await fleet.following.failures(group, limit=_FAILURES) if stats.failed else ()
     told = [asdict(one) for one in failures]
     return {"group": group, **stats.to_dict(), "cancelled": cancelled, "failures": told}
+
+
+async def _tell_questions(session: Session, fleet: DurableFleet, group: int) -> None:
+    """Who only watches would not know why nothing goes on."""
+    import anyio
+
+    told: set[tuple[int, str]] = set()
+    while True:
+        for one in await fleet.questions.open(group_id=group, limit=_QUESTIONS):
+            if (one.run_id, one.prompt) not in told:
+                told.add((one.run_id, one.prompt))
+                session.output.warn(
+                    f"run {one.run_id} asks at {one.step}: {one.prompt}"
+                    f" (lexigram workflow answer {one.run_id} ANSWER)"
+                )
+        await anyio.sleep(_LOOK)
 
 
 async def _drawn(session: Session, figures: AsyncIterator[RunGroupStats]) -> None:

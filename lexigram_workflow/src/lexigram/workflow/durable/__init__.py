@@ -45,10 +45,12 @@ if TYPE_CHECKING:
         DurableError,
         GroupBusyError,
         HandlerMissingError,
+        NotOrchestratedError,
         OrchestrationChangedError,
         OrchestrationFailedError,
         OrchestrationNotFoundError,
         PlanInvalidError,
+        QuestionUnclearError,
         RunExistsError,
         RunNotFoundError,
         RunNotParkedError,
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
         RunPlan,
         StepPlan,
     )
+    from lexigram.workflow.durable.questions import OpenQuestion, Questions
     from lexigram.workflow.durable.registry import DefinitionFolders, DefinitionRegistry
     from lexigram.workflow.durable.runs import DurableRuns, Started
     from lexigram.workflow.durable.store import (
@@ -92,6 +95,7 @@ if TYPE_CHECKING:
         Tended,
         Terms,
     )
+    from lexigram.workflow.durable.sync_states import SyncState, SyncStates
     from lexigram.workflow.durable.worker import (
         LoggingMetrics,
         Metrics,
@@ -145,9 +149,11 @@ else:
                 "DurableError",
                 "GroupBusyError",
                 "HandlerMissingError",
+                "NotOrchestratedError",
                 *("OrchestrationChangedError", "OrchestrationFailedError"),
                 "OrchestrationNotFoundError",
                 "PlanInvalidError",
+                "QuestionUnclearError",
                 "RunExistsError",
                 "RunNotFoundError",
                 "RunNotParkedError",
@@ -161,11 +167,13 @@ else:
             "lexigram.workflow.durable.plan": [
                 *("LifeCycleEvent", "LifecycleHandler", "NewRun", "RunPlan", "StepPlan"),
             ],
+            "lexigram.workflow.durable.questions": ["OpenQuestion", "Questions"],
             "lexigram.workflow.durable.store": [
                 *("ANYTHING", "Audience", "Beat", "Child", "Claim", "Claimed", "End", "EndKind"),
                 *("Ended", "GroupEvent", "Handled", "Reaped", "Selection", "Spawn", "State"),
                 *("Submitted", "Tended", "Terms"),
             ],
+            "lexigram.workflow.durable.sync_states": ["SyncState", "SyncStates"],
             "lexigram.workflow.durable.worker": [
                 *("LoggingMetrics", "Metrics", "StepContext", "Worker", "WorkerConfig"),
             ],
@@ -219,6 +227,8 @@ __all__ = [
     "LoggingMetrics",
     "Metrics",
     "NewRun",
+    "NotOrchestratedError",
+    "OpenQuestion",
     "OrchestratedRun",
     "OrchestratedRuns",
     "OrchestrationChangedError",
@@ -228,6 +238,8 @@ __all__ = [
     "PlanInvalidError",
     "Publish",
     "Question",
+    "QuestionUnclearError",
+    "Questions",
     "Reaped",
     "RunEndedHook",
     "RunExistsError",
@@ -254,6 +266,8 @@ __all__ = [
     "StepStartedHook",
     "StepTerms",
     "Submitted",
+    "SyncState",
+    "SyncStates",
     "Tended",
     "Terms",
     "UriVersion",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,17 @@ from lexigram.workflow.durable.documents import Documents
 from lexigram.workflow.durable.engine import DurableEngine
 from lexigram.workflow.durable.events import RunNotice
 from lexigram.workflow.durable.fleet import FleetParts
+from lexigram.workflow.durable.following import Following
 from lexigram.workflow.durable.handler_catalog import HandlerCatalog
 from lexigram.workflow.durable.handlers import Services
 from lexigram.workflow.durable.orchestrated.runs import OrchestratedRuns, Orchestration
 from lexigram.workflow.durable.plan import LifeCycleEvent
+from lexigram.workflow.durable.questions import Questions
 from lexigram.workflow.durable.registry import DefinitionFolders, DefinitionRegistry
 from lexigram.workflow.durable.runs import DurableRuns
 from lexigram.workflow.durable.store import GroupEvent, Terms
 from lexigram.workflow.durable.store_overview import Overview
+from lexigram.workflow.durable.sync_states import SyncStates
 from lexigram.workflow.durable.worker import Metrics, Worker, WorkerConfig
 
 
@@ -41,6 +44,8 @@ class Around:
     handlers: Mapping[str, Callable[..., Any]]
     # pipelines, graphs and sagas of the application, by name
     orchestrations: Callable[[str], Orchestration | None] | None = None
+    # the names of those
+    orchestration_names: Callable[[], Iterable[str]] = tuple
     # called when a worker is made
     worker_name: Callable[[], str | None]
 
@@ -55,7 +60,9 @@ def assembled(database: Database, config: DurableConfig, around: Around) -> Flee
     )
     engine = DurableEngine(database, terms)
     overview = Overview(database)
-    orchestrated = OrchestratedRuns(engine, find=around.orchestrations)
+    orchestrated = OrchestratedRuns(
+        engine, find=around.orchestrations, known=around.orchestration_names
+    )
     handlers = {**orchestrated.handlers, **around.handlers}
     definitions = DefinitionRegistry(
         HandlerCatalog(handlers, prefixes=config.handler_prefixes),
@@ -115,6 +122,9 @@ def assembled(database: Database, config: DurableConfig, around: Around) -> Flee
         runs=runs,
         uploads=uploads,
         orchestrated=orchestrated,
+        following=Following(engine, make_worker=make_worker, stop_timeout=config.stop_timeout),
+        questions=Questions(engine, orchestrated),
+        sync_states=SyncStates(database),
     )
 
 

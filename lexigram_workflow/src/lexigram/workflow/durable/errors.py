@@ -122,6 +122,12 @@ class RunNotParkedError(DurableError, LookupError):
     code = "LEX_ERR_WF_151"
 
 
+class QuestionUnclearError(DurableError, ValueError):
+    """An answer came for a run that asked several questions; the text lists them."""
+
+    code = "LEX_ERR_WF_152"
+
+
 class BodyUnreadableError(DurableError, ValueError):
     """The body of a request is not what its Content-Type says."""
 
@@ -161,3 +167,9 @@ class OrchestrationFailedError(PlanInvalidError):
     """A node or step failed in a way that no further attempt can mend; the text names it."""
 
     code = "LEX_ERR_WF_172"
+
+
+class NotOrchestratedError(DurableError, LookupError):
+    """The run is no pipeline, graph or saga: it has steps, and no state of its own."""
+
+    code = "LEX_ERR_WF_173"

@@ -15,10 +15,13 @@ from lexigram.workflow.durable.config import DurableConfig
 if TYPE_CHECKING:  # they load SQLAlchemy, which an application without a database does not need
     from lexigram.workflow.durable.documents import Documents
     from lexigram.workflow.durable.engine import DurableEngine
+    from lexigram.workflow.durable.following import Following
     from lexigram.workflow.durable.orchestrated.runs import OrchestratedRuns
+    from lexigram.workflow.durable.questions import Questions
     from lexigram.workflow.durable.registry import DefinitionRegistry
     from lexigram.workflow.durable.runs import DurableRuns
     from lexigram.workflow.durable.store_overview import Overview
+    from lexigram.workflow.durable.sync_states import SyncStates
     from lexigram.workflow.durable.worker import Worker
 
 T = TypeVar("T")
@@ -39,6 +42,9 @@ class FleetParts:
     # documents as clients over the network bring them: files of some folders only
     uploads: Documents | None
     orchestrated: OrchestratedRuns
+    following: Following
+    questions: Questions
+    sync_states: SyncStates
 
 
 class DurableFleet:
@@ -102,6 +108,21 @@ class DurableFleet:
     def orchestrated(self) -> OrchestratedRuns:
         """Submit pipelines, graphs and sagas, follow them, answer what they ask."""
         return self.parts.orchestrated
+
+    @property
+    def following(self) -> Following:
+        """Follow groups to their end, whatever their runs are."""
+        return self.parts.following
+
+    @property
+    def questions(self) -> Questions:
+        """What runs wait for, and the answers to it."""
+        return self.parts.questions
+
+    @property
+    def sync_states(self) -> SyncStates:
+        """How far sources were brought over."""
+        return self.parts.sync_states
 
     def new_worker(self, consumers: Mapping[str, int] | None = None) -> Worker:
         """A worker that is not started; None: the configured pools."""

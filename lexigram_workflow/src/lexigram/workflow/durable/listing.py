@@ -1,10 +1,17 @@
-"""Definitions and parameter sets as plain data, for the command line and REST."""
+"""What there is as plain data, ready for JSON: for the command line and REST."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
+
+import orjson
 
 from lexigram.workflow.durable.definitions import ParameterSet, WorkflowDefinition
+from lexigram.workflow.durable.orchestrated.runs import OrchestratedRun
+from lexigram.workflow.durable.questions import OpenQuestion
+from lexigram.workflow.durable.store_overview import moment
+from lexigram.workflow.durable.sync_states import SyncState
 
 
 def described_workflow(item: WorkflowDefinition) -> dict[str, Any]:
@@ -60,3 +67,55 @@ def described_params(item: ParameterSet) -> dict[str, Any]:
         "source": item.source,
         "origin": item.origin,
     }
+
+
+def described_orchestration(run: OrchestratedRun) -> dict[str, Any]:
+    """How a pipeline, graph or saga stands; values that JSON does not have are texts."""
+    return {
+        "run_id": run.run_id,
+        "group_id": run.group_id,
+        "name": run.name,
+        "status": run.status.value,
+        "done": list(run.done),
+        "at_work": list(run.at_work),
+        "questions": [
+            {"run_id": one.run_id, "step": one.step, "prompt": one.prompt} for one in run.questions
+        ],
+        "error": run.error,
+        "state": _plain(run.state),
+    }
+
+
+def described_question(item: OpenQuestion) -> dict[str, Any]:
+    """A question, and where to answer it."""
+    return {
+        "run_id": item.run_id,
+        "run_group_id": item.group_id,
+        "parent_run_id": item.parent_id,
+        "workflow_definition_id": item.workflow_id,
+        "step": item.step,
+        "prompt": item.prompt,
+        "asked_date": moment(item.asked_at),
+    }
+
+
+def described_sync(item: SyncState) -> dict[str, Any]:
+    """How far a source is, under the names of the seed."""
+    return {
+        "source_id": item.source_id,
+        "last_commit_sha": item.commit_sha,
+        "last_sync_date": moment(item.synced_at),
+        "branch": item.branch,
+        "sync_metadata": dict(item.metadata),
+    }
+
+
+def _plain(values: Mapping[str, Any]) -> Any:
+    text = orjson.dumps(dict(values), default=_known, option=orjson.OPT_NON_STR_KEYS)
+    return orjson.loads(text)
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, set | frozenset):
+        return list(cast("set[Any]", value))
+    return str(value)

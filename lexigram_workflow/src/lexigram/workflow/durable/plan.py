@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -10,7 +11,7 @@ from typing import Any
 
 import orjson
 from attrs import asdict, field, frozen
-from attrs.validators import ge, gt, min_len, optional
+from attrs.validators import ge, gt, lt, min_len, optional
 
 from lexigram.workflow.durable.errors import PlanInvalidError
 from lexigram.workflow.durable.views import STEP_FACTOR
@@ -210,7 +211,7 @@ class NewRun:
     # runs of a tenant that submits many stand in line with those of the others
     tenant: str | None = None
     # seconds before the first step can start
-    delay: float = field(default=0.0, validator=ge(0))
+    delay: float = field(default=0.0, validator=[ge(0), lt(math.inf)])
     # a second run with the key is not made
     idempotency_key: str | None = None
     # JSON-ready; the handler's ``workflow_run.run_params``

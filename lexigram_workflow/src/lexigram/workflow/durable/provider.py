@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +20,7 @@ from lexigram.contracts.infra.tasks.protocols import ProgressTrackerProtocol
 from lexigram.contracts.observability.metrics import MetricsProtocol, NoOpMetrics
 from lexigram.contracts.workflow.durable import DurableRunsProtocol
 from lexigram.di import Conditions, Provider, ProviderPriority
+from lexigram.di.signature import parameters
 from lexigram.hooks import HookRegistry
 from lexigram.observability import get_logger
 from lexigram.workflow.config import WorkflowConfig
@@ -174,6 +176,7 @@ class DurableProvider(Provider):
 
         metrics = await container.resolve_optional(MetricsProtocol)
         is_bound = metrics is not None and not isinstance(metrics, NoOpMetrics)
+        workflows = await container.resolve(Workflows)
         around = Around(
             services=cast("Services", container),
             announcements=Announcements(
@@ -185,7 +188,8 @@ class DurableProvider(Provider):
             metrics=BoundMetrics(metrics) if metrics is not None and is_bound else None,
             progress=await container.resolve_optional(ProgressTrackerProtocol),
             handlers=self._handlers,
-            orchestrations=_finder(await container.resolve(Workflows)),
+            orchestrations=_finder(workflows),
+            orchestration_names=lambda: workflows.names,
             worker_name=lambda: self.worker_name,
         )
         return DurableFleet(settings, assembled(database, settings, around))
@@ -202,11 +206,34 @@ def _finder(workflows: Workflows) -> Callable[[str], Any]:
             return found
 
         async def saga(**arguments: Any) -> AbstractSaga[Any]:
+            _refuse_arguments(found, arguments)
             return await workflows.saga(name, arguments)
 
         return saga
 
     return find
+
+
+def _refuse_arguments(made: type[Any], given: Mapping[str, Any]) -> None:
+    """TypeError for names it does not take, and for plain data that nobody gives."""
+    takes = parameters(made)
+    names = {item.name for item in takes}
+    kinds = {item.kind for item in inspect.signature(made).parameters.values()}
+    takes_all = inspect.Parameter.VAR_KEYWORD in kinds
+    unknown = [] if takes_all else [name for name in given if name not in names]
+    missing = [
+        item.name
+        for item in takes
+        if item.name not in given and not item.has_default and (item.bare or _is_data(item.key))
+    ]
+    if unknown or missing:
+        problems = [f"{name} is missing" for name in missing]
+        problems += [f"{name} is not one of its arguments" for name in unknown]
+        raise TypeError(", ".join(problems))
+
+
+def _is_data(key: Any) -> bool:
+    return getattr(key, "__module__", "") == "builtins"
 
 
 async def _outbox(container: BootContainerProtocol) -> OutboxProtocol | None:

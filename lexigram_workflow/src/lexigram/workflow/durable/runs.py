@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import math
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import anyio
@@ -16,7 +17,6 @@ from lexigram.contracts.workflow.durable import (
     RunDocument,
     RunFailure,
     RunGroupStats,
-    RunStatus,
 )
 from lexigram.observability import get_logger
 from lexigram.workflow.durable.artifacts import MADE_BY, Artifacts
@@ -25,24 +25,18 @@ from lexigram.workflow.durable.documents import Documents, Prepared
 from lexigram.workflow.durable.engine import DurableEngine
 from lexigram.workflow.durable.errors import (
     DocumentNotFoundError,
-    DurableError,
     PlanInvalidError,
 )
+from lexigram.workflow.durable.following import Following, MakeWorker
 from lexigram.workflow.durable.plan import NewRun, RunPlan
 from lexigram.workflow.durable.registry import DefinitionRegistry
 from lexigram.workflow.durable.store import CHANNEL, Row
 from lexigram.workflow.durable.store_documents import BlobsGone, NewDocument
-from lexigram.workflow.durable.worker import Worker
 
 logger = get_logger(__name__)
 
-_FINAL = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
 _TRIES = 3  # when somebody removes the same content meanwhile
-_WATCH_FIRST = 0.05  # seconds between two looks at a group; more while nothing changes
-_WATCH_SLOWEST = 1.0
 _AT_ONCE = 16  # blobs that are looked for at the same time
-
-MakeWorker = Callable[[Mapping[str, int] | None], Worker]
 
 
 @frozen(kw_only=True)
@@ -55,6 +49,8 @@ class Started:
     runs: int
     # documents that have such a run already, or were left out as asked
     skipped: int
+    # the group is that of an earlier call with the same idempotency key
+    is_repeat: bool = False
 
 
 class DurableRuns:
@@ -72,10 +68,7 @@ class DurableRuns:
         self.engine = engine
         self.registry = registry
         self.documents = documents
-        self._make_worker = make_worker
-        self._stop_timeout = stop_timeout
-        # those of working() blocks that last
-        self._working: list[Worker] = []
+        self._following = Following(engine, make_worker=make_worker, stop_timeout=stop_timeout)
 
     # --- in -------------------------------------------------------------------------------------
 
@@ -89,16 +82,19 @@ class DurableRuns:
         name: str | None = None,
         priority: int = 0,
         tenant_id: str | None = None,
+        delay: float = 0.0,
         idempotency_key: str | None = None,
         force: bool = False,
     ) -> int:
         """Store documents and runs in one transaction; the id of the group.
 
-        All is checked before anything is stored. The documents are a new batch. ``force`` makes
-        steps run although their artifacts exist.
+        All is checked before anything is stored. The documents are a new batch. The first step
+        of a run waits for ``delay`` seconds. ``force`` makes steps run although their artifacts
+        exist.
         """
         if not documents:
             raise PlanInvalidError("there is nothing to submit", hint="give at least one document")
+        _checked(delay)
         if idempotency_key is not None:
             known = await self.documents.store.find_group(idempotency_key)
             if known is not None:
@@ -112,6 +108,7 @@ class DurableRuns:
                 batch_id=batch_id,
                 priority=priority,
                 tenant=tenant_id,
+                delay=delay,
                 params=_run_params(plan, one.uri, one.source, one.hash, batch_id, force),
             )
 
@@ -174,6 +171,9 @@ class DurableRuns:
         overrides: Overrides | None = None,
         priority: int = 0,
         tenant_id: str | None = None,
+        delay: float = 0.0,
+        idempotency_key: str | None = None,
+        name: str | None = None,
         only_unparsed: bool = False,
         skip_existing: bool = False,
         again: bool = False,
@@ -182,9 +182,13 @@ class DurableRuns:
         """One run for each document of a batch that has none yet with this workflow and set.
 
         ``again`` makes a second one. ``only_unparsed`` leaves out documents whose parsed form
-        exists, ``skip_existing`` those that any batch completed. Raises DocumentNotFoundError
-        for an unknown batch.
+        exists, ``skip_existing`` those that any batch completed. A second call with the
+        ``idempotency_key`` finds the group of the first and starts nothing. Raises
+        DocumentNotFoundError for an unknown batch.
         """
+        _checked(delay)
+        if (known := await self._repeated(idempotency_key)) is not None:
+            return known
         plan = await self.registry.plan(workflow_id, param_id, overrides)
         await self.documents.batch(batch_id)
         members = await self.documents.store.members(batch_id)
@@ -203,6 +207,7 @@ class DurableRuns:
                 batch_id=batch_id,
                 priority=priority,
                 tenant=tenant_id,
+                delay=delay,
                 idempotency_key=None if again else _run_key(plan, overrides, row, batch_id),
                 params=_run_params(
                     plan, row["uri"], row["source"], row["doc_hash"], batch_id, force
@@ -210,7 +215,7 @@ class DurableRuns:
             )
             for row in wanted
         ]
-        return await self._start(plan, runs, len(members))
+        return await self._start(plan, runs, len(members), name, idempotency_key)
 
     async def start_document(
         self,
@@ -221,13 +226,20 @@ class DurableRuns:
         overrides: Overrides | None = None,
         priority: int = 0,
         tenant_id: str | None = None,
+        delay: float = 0.0,
+        idempotency_key: str | None = None,
+        name: str | None = None,
         again: bool = False,
         force: bool = False,
     ) -> Started:
         """A run for one stored document, in the batch that brought it last.
 
-        Raises DocumentNotFoundError.
+        A second call with the ``idempotency_key`` finds the group of the first and starts
+        nothing. Raises DocumentNotFoundError.
         """
+        _checked(delay)
+        if (known := await self._repeated(idempotency_key)) is not None:
+            return known
         plan = await self.registry.plan(workflow_id, param_id, overrides)
         uris = await self.documents.store.uris_of(doc_hash)
         if not uris:
@@ -242,19 +254,28 @@ class DurableRuns:
             batch_id=batch_id,
             priority=priority,
             tenant=tenant_id,
+            delay=delay,
             idempotency_key=None if again else _run_key(plan, overrides, last, batch_id),
             params=params,
         )
-        return await self._start(plan, [run], 1)
+        return await self._start(plan, [run], 1, name, idempotency_key)
 
-    async def _start(self, plan: RunPlan, runs: Sequence[NewRun], asked: int) -> Started:
+    async def _start(
+        self, plan: RunPlan, runs: Sequence[NewRun], asked: int, name: str | None, key: str | None
+    ) -> Started:
         if not runs:
             return Started(group_id=None, runs=0, skipped=asked)
-        submitted = await self.engine.submit(plan, runs)
-        made = 0
-        if submitted.is_new:
-            made = (await self.engine.stats(submitted.group_id)).total_runs
+        submitted = await self.engine.submit(plan, runs, name=name, idempotency_key=key)
+        if not submitted.is_new:
+            found = await self._repeated(key)  # somebody with the key was faster
+            return found or Started(group_id=submitted.group_id, runs=0, skipped=asked)
+        made = (await self.engine.stats(submitted.group_id)).total_runs
         return Started(group_id=submitted.group_id, runs=made, skipped=asked - made)
+
+    async def _repeated(self, key: str | None) -> Started | None:
+        """What the first call with the key started; None when there was none."""
+        known = None if key is None else await self.documents.store.find_group(key)
+        return None if known is None else Started(group_id=known, runs=0, skipped=0, is_repeat=True)
 
     async def _parsed(self, plan: RunPlan, hashes: set[str]) -> set[str]:
         """Those whose parsed form, as this plan makes it, exists."""
@@ -290,46 +311,19 @@ class DurableRuns:
         """How far the group is; raises RunNotFoundError, a LookupError."""
         return await self.engine.stats(group_id)
 
-    async def watch(self, group_id: int) -> AsyncIterator[RunGroupStats]:
-        """The figures now and whenever they change, until the group is final.
-
-        In a ``working()`` block it also waits until the handlers of the group's events are done:
-        with the block the worker goes that would call them. Raises DurableError when a worker
-        of ``working()`` has died: nobody might go on.
-        """
-        last: RunGroupStats | None = None
-        pause = _WATCH_FIRST
-        while True:
-            stats = await self.engine.stats(group_id)
-            if stats != last:
-                last, pause = stats, _WATCH_FIRST
-                yield stats
-            if stats.group_status in _FINAL and not (
-                self._working and await self.documents.store.has_untold(group_id)
-            ):
-                return
-            for worker in self._working:
-                if worker.failure is not None:
-                    raise DurableError("the worker of this process died") from worker.failure
-            await anyio.sleep(pause)
-            pause = min(pause * 1.5, _WATCH_SLOWEST)
+    def watch(self, group_id: int) -> AsyncIterator[RunGroupStats]:
+        """The figures now and whenever they change, until the group is final; see Following."""
+        return self._following.watch(group_id)
 
     async def failures(self, group_id: int, *, limit: int = 1000) -> Sequence[RunFailure]:
         """The runs of the group that failed, with their reasons; oldest first."""
-        return [_failure(row) for row in await self.documents.store.failures(group_id, limit)]
+        return await self._following.failures(group_id, limit=limit)
 
-    @asynccontextmanager
-    async def working(self, consumers: Mapping[str, int] | None = None) -> AsyncGenerator[None]:
+    def working(
+        self, consumers: Mapping[str, int] | None = None
+    ) -> AbstractAsyncContextManager[None]:
         """A worker in this process while the block lasts; None: the configured pools."""
-        worker = self._make_worker(consumers)
-        await worker.start()
-        self._working.append(worker)
-        try:
-            yield
-        finally:
-            self._working.remove(worker)
-            with anyio.CancelScope(shield=True):
-                await worker.stop(self._stop_timeout)
+        return self._following.working(consumers)
 
     async def retry(self, group_id: int, *, hard: bool = False) -> int:
         """Make failed and cancelled runs claimable again and reopen the group; how many runs."""
@@ -341,6 +335,16 @@ class DurableRuns:
         if cancelled:
             logger.info("runs cancelled", group=group_id, runs=cancelled, reason=reason)
         return cancelled
+
+
+def _checked(delay: float) -> None:
+    """Before anything is stored."""
+    if not 0 <= delay < math.inf:
+        raise PlanInvalidError(
+            f"a run cannot begin in {delay:g} seconds",
+            details={"delay": delay},
+            hint="give seconds from now, 0 or more",
+        )
 
 
 async def _all_exist(
@@ -376,16 +380,3 @@ def _run_key(plan: RunPlan, overrides: Overrides | None, row: Row, batch_id: int
     ]
     text = orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)
     return f"document-{hashlib.sha256(text).hexdigest()}"
-
-
-def _failure(row: Row) -> RunFailure:
-    meta = orjson.loads(row["meta"] or "{}")
-    message = row["message"] or row["run_message"] or ""
-    return RunFailure(
-        run_id=row["run_id"],
-        uri=orjson.loads(row["params"]).get("uri"),
-        step=row["step"],
-        # A run whose workers died has no error of its own.
-        error_type=str(meta.get("error", "WorkerLost")),
-        message=str(meta.get("text", row["run_message"] or message)),
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -44,7 +45,7 @@ _SET_BACK = 3600.0
 _MAKES = {State.WAITING: State.READY, State.PAUSED: State.PAUSED, State.CANCELLED: State.CANCELLED}
 
 
-class SqlDurableStore:
+class SqlDurableStore(ABC):
     """Half of a ``DurableStore``: what needs no statement of its own for each database."""
 
     ADD_STEPS: ClassVar[str]
@@ -135,9 +136,9 @@ class SqlDurableStore:
             yield self._add_runs(now, parent["group_id"], plan_id, spawn.plan, place, runs)
         return ended_from(row)
 
+    @abstractmethod
     def _finished(self, end: End, now: float) -> Steps[Row | None]:
         """Write one end; the row of the run after it."""
-        raise NotImplementedError
 
     async def children(self, run_id: int, step_no: int | None) -> Sequence[Child]:
         """The runs that a step of a run made; None is the last step that made some."""
@@ -377,8 +378,9 @@ class SqlDurableStore:
 
     # --- the door to the database ---------------------------------------------------------------
 
+    @abstractmethod
     def _list(self, values: Sequence[Any]) -> Any:
-        raise NotImplementedError
+        """Values as the one parameter that a statement asks ``IN``."""
 
     def _alone(self, statement: str, params: Sequence[Any]) -> Steps[QueryResult]:
         return (yield statement, params)

@@ -1,4 +1,6 @@
-"""The tables of documents and batches; migrations/versions/0007_documents.py makes the same."""
+"""The tables of documents and batches; migrations/versions/0007_documents.py and
+0009_questions.py make the same.
+"""
 
 from __future__ import annotations
 
@@ -112,4 +114,17 @@ batch_documents = Table(
         nullable=False,
         index=True,
     ),
+)
+
+# How far a source was brought over, for whoever brings only what changed since.
+sync_states = Table(
+    "lexigram_durable_sync_states",
+    metadata,
+    # what the caller names the source, as "gitea:admin:repo"
+    Column("source_id", String(255), primary_key=True),
+    Column("commit_sha", String(255)),
+    Column("branch", String(255), nullable=False),
+    # JSON
+    Column("metadata", Text, nullable=False),
+    Column("synced_at", Double, nullable=False),
 )

@@ -197,19 +197,6 @@ ORDER BY d.created_at LIMIT {_BATCH}"""
 # --- runs ---------------------------------------------------------------------------------------
 
 FIND_GROUP = "SELECT id FROM lexigram_durable_groups WHERE idempotency_key = ?"
-# Index (group_id, status), then the last attempt of each by its primary key.
-FAILURES = """
-SELECT r.id AS run_id, r.params, r.message AS run_message, s.name AS step, h.message, h.meta
-FROM lexigram_durable_runs r
-JOIN lexigram_durable_plan_steps s ON s.plan_id = r.plan_id AND s.step_no = r.step_no
-LEFT JOIN lexigram_durable_history h ON h.run_id = r.id AND h.fence = (
-    SELECT max(x.fence) FROM lexigram_durable_history x
-    WHERE x.run_id = r.id AND x.step_no = r.step_no)
-WHERE r.group_id = ? AND r.status = 'failed' AND r.parent_id IS NULL ORDER BY r.id LIMIT ?"""
-# The partial index of events that handlers of plans wait for.
-UNTOLD = """
-SELECT 1 FROM lexigram_durable_events
-WHERE delivered_at IS NULL AND audience = 'handler' AND group_id = ? LIMIT 1"""
 PLANS = "SELECT body FROM lexigram_durable_plans"
 
 
@@ -429,13 +416,6 @@ class DocumentStore:
     async def find_group(self, key: str) -> int | None:
         row = (await self._query(FIND_GROUP, (key,))).first()
         return None if row is None else int(row["id"])
-
-    async def failures(self, group_id: int, limit: int) -> Sequence[Row]:
-        return (await self._query(FAILURES, (group_id, limit))).rows
-
-    async def has_untold(self, group_id: int) -> bool:
-        """Whether handlers of the group's events are not done yet."""
-        return bool((await self._query(UNTOLD, (group_id,))).rows)
 
     # --- out ------------------------------------------------------------------------------------
 

@@ -26,6 +26,12 @@ from lexigram.workflow.durable.store_base import translated
 _RUN_STATUS = """CASE WHEN r.status IN ('completed', 'failed', 'cancelled', 'running')
     THEN upper(r.status) WHEN r.started_at IS NULL THEN 'PENDING' ELSE 'RUNNING' END"""
 
+# What a run waits for, or one of those that it made and waits for: ix_lexigram_durable_runs_children.
+_ASKS = """CASE WHEN r.completed_at IS NOT NULL THEN NULL WHEN r.children > 0 THEN (
+    SELECT min(c.parked) FROM lexigram_durable_runs c
+    WHERE c.parent_id = r.id AND c.parent_step = r.fan AND c.completed_at IS NULL)
+    ELSE r.parked END"""
+
 _GROUP_FILTER = """
 WHERE (CAST(? AS BIGINT) IS NULL OR g.batch_id = CAST(? AS BIGINT))
     AND (CAST(? AS TEXT) IS NULL OR g.status = lower(CAST(? AS TEXT)))"""
@@ -48,7 +54,7 @@ SELECT r.id AS id, r.group_id AS run_group_id, p.workflow_id AS workflow_definit
     r.parent_id AS parent_run_id, r.tenant AS tenant, r.priority AS priority, {_RUN_STATUS} AS status, r.status AS state,
     r.step_no AS step_no, r.n_steps AS n_steps, r.created_at AS created_at,
     r.started_at AS started_at, r.completed_at AS completed_at, r.status_at AS status_at,
-    r.message AS status_message, r.params AS params
+    r.message AS status_message, r.params AS params, {_ASKS} AS asks
 FROM lexigram_durable_runs r JOIN lexigram_durable_plans p ON p.id = r.plan_id"""  # noqa: S608 - pieces of this file
 # With a group: its index. Without: from the new end of the primary key until the page is full.
 RUNS = f"{_RUN} {_RUN_FILTER} ORDER BY r.id DESC LIMIT ? OFFSET ?"
@@ -310,8 +316,10 @@ def _run(row: Row) -> Mapping[str, Any]:
         "tenant": row["tenant"],
         "priority": row["priority"],
         "status": row["status"],
-        # what it waits for, where it waits: ready, delayed, blocked, paused, waiting
+        # what it waits for, where it waits: ready, delayed, blocked, paused, waiting, parked
         "state": row["state"],
+        # the question, where it is one; that of a run that it made, too
+        "asks": row["asks"],
         "step": row["step_no"],
         "steps_total": row["n_steps"],
         "created_date": moment(row["created_at"]),

@@ -187,12 +187,12 @@ FINISH = f"""
 UPDATE lexigram_durable_runs AS r SET {_of_row(shared.ADVANCED)}
 WHERE r.id = :id AND r.lease = :lease AND r.step_no = :step_no"""
 # The same for a run whose lease is kept. It names no column of an index but those that change:
-# SQLite writes every index anew that has a column in the SET.
+# SQLite writes every index anew that has a column in the SET. A run at work is not parked.
 FINISH_KEPT = """
 UPDATE lexigram_durable_runs SET step_no = :next_no, step_type = :next_type,
     resource_key = :next_key, retry = 0, lost = 0, fence = fence + 1, available_at = :now,
     lease_until = :now + :seconds, step_started_at = :now, status_at = :now, fan = NULL,
-    children = 0, children_failed = 0, parked = NULL, answer = NULL
+    children = 0, children_failed = 0, answer = NULL
 WHERE id = :id AND lease = :lease AND step_no = :step_no"""
 FINISH_HISTORY = _of_row(shared.ATTEMPT_VALUES)
 # ix_lexigram_durable_runs_keyed. The best run in line, or as many as may share it.

@@ -1,5 +1,5 @@
-"""The tables of durable runs; migrations/versions/0005_durable.py, 0006_children.py and
-0008_shared.py make the same.
+"""The tables of durable runs; migrations/versions/0005_durable.py, 0006_children.py,
+0008_shared.py and 0009_questions.py make the same.
 
 Times are seconds since 1970 by the clock of the store.
 """
@@ -221,6 +221,13 @@ Index(
     runs.c.parent_id,
     runs.c.id,
     **where("parent_id IS NOT NULL"),
+)
+
+# What waits for somebody's answer.
+Index(
+    "ix_lexigram_durable_runs_parked",
+    runs.c.id,
+    **where("parked IS NOT NULL AND completed_at IS NULL"),
 )
 
 # Insert only: one row per attempt that ended.

@@ -2,7 +2,7 @@
 
 Dates are timestamps on PostgreSQL and ISO texts in UTC on SQLite. A step that is not reached yet
 is PENDING, or CANCELLED when its run ended before it; one that a route left out is COMPLETED and
-``skipped``.
+``skipped``. One that somebody retried looks as if it was never tried: its history has the rest.
 """
 
 from __future__ import annotations
@@ -12,6 +12,12 @@ from typing import Final
 
 # A step's number in all runs: complete_step and the view say the same.
 STEP_FACTOR: Final = 10_000
+
+# A step that is tried anew after a retry; the attempts before are those of ``h``.
+_ANEW: Final = (
+    "p.step_no = r.step_no AND r.retry = 0 AND h.status <> 'PENDING'"
+    " AND r.status NOT IN ('running', 'completed', 'failed', 'cancelled')"
+)
 
 # Through the primary keys of runs, plan steps and history when asked for one run.
 _RUNSTEP = """
@@ -31,14 +37,14 @@ SELECT r.id * 10000 + p.step_no AS id, r.id AS workflow_run_id,
          WHEN r.status = 'cancelled' THEN 'CANCELLED'
          WHEN r.retry > 0 THEN 'ERROR' ELSE 'PENDING' END AS status,
     CASE WHEN p.step_no > r.step_no AND r.status = 'failed' THEN 'cancelled: prior step failed'
-         WHEN p.step_no = r.step_no AND r.status = 'running' THEN NULL
+         WHEN p.step_no = r.step_no AND r.status = 'running' OR {anew} THEN NULL
          WHEN p.step_no < r.step_no AND h.run_id IS NULL THEN 'skipped'
          ELSE h.message END AS status_message,
-    CASE WHEN p.step_no = r.step_no AND r.status = 'running' THEN NULL
+    CASE WHEN p.step_no = r.step_no AND r.status = 'running' OR {anew} THEN NULL
          WHEN p.step_no < r.step_no AND h.run_id IS NULL THEN '{{"skipped": true}}'
          ELSE h.meta END AS status_meta,
     CASE WHEN p.step_no = r.step_no AND r.status = 'running' THEN r.worker_id
-         WHEN h.status = 'PENDING' THEN NULL ELSE h.worker_id END AS worker_id,
+         WHEN h.status = 'PENDING' OR {anew} THEN NULL ELSE h.worker_id END AS worker_id,
     CASE WHEN p.step_no = r.step_no THEN r.lease END AS lease_token,
     p.resource_key AS resource_key
 FROM lexigram_durable_runs r
@@ -79,8 +85,10 @@ def _views(date: str) -> Sequence[str]:
     running = "p.step_no = r.step_no AND r.status = 'running'"
     seconds = {
         "created": "r.created_at",
-        "started": f"CASE WHEN {running} THEN r.step_started_at ELSE h.started_at END",
-        "changed": f"CASE WHEN {running} THEN r.step_started_at ELSE h.finished_at END",
+        "started": f"CASE WHEN {running} THEN r.step_started_at WHEN {_ANEW} THEN NULL"
+        " ELSE h.started_at END",
+        "changed": f"CASE WHEN {running} THEN r.step_started_at WHEN {_ANEW} THEN r.status_at"
+        " ELSE h.finished_at END",
         "completed": "CASE WHEN h.status IN ('COMPLETED', 'FAILED') AND (p.step_no < r.step_no"
         " OR r.status IN ('completed', 'failed')) THEN h.finished_at END",
         "first": "first_checkin",
@@ -91,7 +99,7 @@ def _views(date: str) -> Sequence[str]:
         "ended": "finished_at",
     }
     dates = {name: date.format(value) for name, value in seconds.items()}
-    return [text.format(**dates).strip() for text in _ALL]
+    return [text.format(**dates, anew=_ANEW).strip() for text in _ALL]
 
 
 VIEWS: Final[Mapping[str, Sequence[str]]] = {

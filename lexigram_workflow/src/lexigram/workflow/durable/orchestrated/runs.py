@@ -16,6 +16,7 @@ from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.workflow.checkpoint.store_sql import SqlCheckpointStore
 from lexigram.workflow.durable.engine import DurableEngine
 from lexigram.workflow.durable.errors import (
+    NotOrchestratedError,
     OrchestrationNotFoundError,
     PlanInvalidError,
     RunNotParkedError,
@@ -85,8 +86,8 @@ class OrchestratedRuns:
     """Pipelines, graphs and sagas that the fleet of a database runs, by name.
 
     Every process that submits or works registers the same ones; give ``handlers`` to its workers.
-    ``find`` is asked for names that nobody registered. Runs inside of runs are kept in
-    ``checkpoints``, by default in the database of the engine.
+    ``find`` is asked for names that nobody registered, and ``known`` which there are. Runs inside
+    of runs are kept in ``checkpoints``, by default in the database of the engine.
     """
 
     def __init__(
@@ -94,10 +95,12 @@ class OrchestratedRuns:
         engine: DurableEngine,
         *,
         find: Callable[[str], Orchestration | None] | None = None,
+        known: Callable[[], Iterable[str]] = tuple,
         checkpoints: CheckpointStoreProtocol | None = None,
     ) -> None:
         self._engine = engine
         self._lookup = find
+        self._others = known
         self._checkpoints = checkpoints or SqlCheckpointStore(engine.database)
         self._kept = KeptStore(engine.database)
         self._flows: dict[str, Flow | SagaFlow] = {}
@@ -133,8 +136,12 @@ class OrchestratedRuns:
 
     @property
     def names(self) -> Sequence[str]:
-        """Those that were registered here."""
-        return sorted(self._flows)
+        """Those that can be submitted here."""
+        return sorted({*self._flows, *self._others()})
+
+    def kind(self, name: str) -> str:
+        """graph, pipeline or saga; raises OrchestrationNotFoundError."""
+        return self._find(name).kind
 
     # --- in ---
 
@@ -197,8 +204,9 @@ class OrchestratedRuns:
     # --- to follow ---
 
     async def status(self, run_id: int) -> OrchestratedRun:
-        """How the run stands; raises RunNotFoundError."""
+        """How the run stands; raises RunNotFoundError and NotOrchestratedError."""
         run = await self._engine.run(run_id)
+        _orchestrated(run)
         done: list[str] = []
         at_work: list[str] = []
         for row in await self._engine.attempts(run_id):
@@ -223,8 +231,12 @@ class OrchestratedRuns:
         )
 
     async def state(self, run_id: int) -> Mapping[str, Any]:
-        """The state of a graph, results and facts of a pipeline, the snapshot of a saga."""
+        """The state of a graph, results and facts of a pipeline, the snapshot of a saga.
+
+        Raises RunNotFoundError and NotOrchestratedError.
+        """
         run = await self._engine.run(run_id)
+        _orchestrated(run)
         kept = await self._kept.last(run_id)
         document = read(run.run_params["start"] if kept is None else kept["kept"])
         if "snapshot" in document:
@@ -234,10 +246,12 @@ class OrchestratedRuns:
         shown = GraphFlow.shown if "state" in at else PipelineFlow.shown
         return shown(at)
 
-    async def ended(self, run_id: int) -> OrchestratedRun:
-        """Wait until the run is final."""
+    async def ended(self, run_id: int, *, or_asks: bool = False) -> OrchestratedRun:
+        """Wait until the run is final; with ``or_asks`` also until it asks something."""
         pause = _WATCH_FIRST
-        while (await self._engine.run(run_id)).status not in _FINAL:
+        while (run := await self._engine.run(run_id)).status not in _FINAL:
+            if or_asks and await self._questions(run, await self._kept.handed_out(run_id)):
+                break
             await anyio.sleep(pause)
             pause = min(pause * 1.5, _WATCH_SLOWEST)
         return await self.status(run_id)
@@ -254,7 +268,7 @@ class OrchestratedRuns:
     def _find(self, name: str) -> Flow | SagaFlow:
         flow = self._found(name)
         if flow is None:
-            raise OrchestrationNotFoundError(name, self._flows)
+            raise OrchestrationNotFoundError(name, self.names)
         return flow
 
     async def _known(self, name: str) -> Flow | SagaFlow:
@@ -322,6 +336,18 @@ class OrchestratedRuns:
             step = str((await self._pause(run.id)).get("name", ""))
             found.insert(0, Question(run_id=run.id, step=step, prompt=run.parked))
         return found
+
+
+def _orchestrated(run: WorkflowRun) -> None:
+    """Refuse a run of documents, and a part of another run."""
+    if "start" in run.run_params:
+        return
+    of = run.parent_id
+    raise NotOrchestratedError(
+        f"run {run.id} is no pipeline, graph or saga" + (f" but a part of run {of}" if of else ""),
+        details={"run_id": run.id, "parent_id": of},
+        hint=f"look at run {of}" if of else "look at its steps",
+    )
 
 
 def _imported(path: str) -> Any:

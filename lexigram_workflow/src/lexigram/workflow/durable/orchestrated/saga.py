@@ -60,7 +60,15 @@ class SagaFlow:
                 hint='give a mapping, such as {"order_id": "o-1"}',
             )
         arguments = dict(cast("Mapping[str, Any]", given or {}))
-        saga = await self.make(arguments)
+        try:
+            saga = await self.make(arguments)
+        except TypeError as error:
+            raise PlanInvalidError(
+                f"the saga {self.name!r} cannot be made with {', '.join(arguments) or 'nothing'}:"
+                f" {error}",
+                details={"name": self.name, "arguments": list(arguments)},
+                hint="its input is its arguments, by their names",
+            ) from error
         checked_terms(self.name, self._steps, (step.name for step in saga.steps))
         data = Progress(version=saga.VERSION, snapshot=dict(saga.snapshot())).to_data()
         start = written({"input": arguments, "state": SagaState.RUNNING.value, **data}, self.name)

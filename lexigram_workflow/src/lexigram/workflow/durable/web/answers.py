@@ -29,10 +29,15 @@ from lexigram.workflow.durable.errors import (
     DocumentSourceError,
     DurableError,
     GroupBusyError,
+    NotOrchestratedError,
+    OrchestrationNotFoundError,
     PlanInvalidError,
+    QuestionUnclearError,
     RunExistsError,
     RunNotFoundError,
+    RunNotParkedError,
 )
+from lexigram.workflow.errors import WorkflowStepError
 
 PREFIX: Final = "/api/v1"
 
@@ -44,10 +49,16 @@ STATUSES: Final[Mapping[type[Exception], int]] = {
     PlanInvalidError: 400,
     DefinitionInvalidError: 400,
     DocumentSourceError: 400,
+    # an answer that the node which asked cannot take
+    WorkflowStepError: 400,
     DefinitionProtectedError: 403,
     RunNotFoundError: 404,
     DefinitionNotFoundError: 404,
     DocumentNotFoundError: 404,
+    OrchestrationNotFoundError: 404,
+    NotOrchestratedError: 404,
+    RunNotParkedError: 409,
+    QuestionUnclearError: 409,
     DefinitionExistsError: 409,
     GroupBusyError: 409,
     RunExistsError: 409,
@@ -156,7 +167,10 @@ class RunRecord(BaseModel):
     tenant: str | None
     priority: int
     status: RunStatus
-    state: str = Field(description="What it waits for: ready, delayed, blocked, paused, waiting.")
+    state: str = Field(
+        description="What it waits for: ready, delayed, blocked, paused, waiting, parked."
+    )
+    asks: str | None = Field(description="The question that it, or a run that it made, asked.")
     step: int
     steps_total: int
     created_date: str

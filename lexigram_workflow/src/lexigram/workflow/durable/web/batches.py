@@ -40,6 +40,14 @@ class StartBatch(BaseModel):
     )
     param_id: str | None = None
     priority: int = 0
+    tenant: str | None = Field(default=None, max_length=255)
+    delay: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="Seconds before it may begin."
+    )
+    idempotency_key: str | None = Field(
+        default=None, max_length=255, description="A second call with it finds the first group."
+    )
+    name: str | None = Field(default=None, max_length=255, description="Of the group.")
     only_unparsed: bool = Field(
         default=False, description="Leave out documents whose parsed form exists."
     )
@@ -125,6 +133,10 @@ def batches() -> APIRouter:
             workflow_id=body.workflow_definition_id,
             param_id=body.param_id,
             priority=body.priority,
+            tenant_id=body.tenant,
+            delay=body.delay,
+            idempotency_key=body.idempotency_key,
+            name=body.name,
             only_unparsed=body.only_unparsed,
             skip_existing=body.skip_existing,
             again=body.again,

@@ -57,6 +57,16 @@ def body_docs(model: type[BaseModel], *, parts: bool = False) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
+def json_object(value: Any) -> Any:
+    """For fields that hold an object: a form has it as JSON text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"is not JSON: {error}") from error
+
+
 async def _values(request: Request) -> dict[str, Any]:
     kind, options = _content_type(request.headers.get("content-type", ""))
     body = await request.body()

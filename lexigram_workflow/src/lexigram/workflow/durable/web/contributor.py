@@ -24,6 +24,8 @@ class DurableRouteContributor:
             return ()
         from lexigram.workflow.durable.web.batches import batches
         from lexigram.workflow.durable.web.documents import documents
+        from lexigram.workflow.durable.web.orchestrated import orchestrated
         from lexigram.workflow.durable.web.runs import runs
+        from lexigram.workflow.durable.web.sync_states import sync_states
 
-        return (runs(), batches(), documents())
+        return (runs(), orchestrated(), batches(), documents(), sync_states())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -15,21 +14,11 @@ from lexigram.workflow.durable.documents import DocumentState, DocumentUri, Sour
 from lexigram.workflow.durable.fleet import DurableFleet
 from lexigram.workflow.durable.store_overview import moment
 from lexigram.workflow.durable.web.answers import PREFIX, RESPONSES, Durable
-from lexigram.workflow.durable.web.bodies import Upload, body_docs, body_of
+from lexigram.workflow.durable.web.bodies import Upload, body_docs, body_of, json_object
 
 Fleet = Annotated[DurableFleet, Inject()]
 Limit = Annotated[int, Query(ge=1, le=10_000)]
 Offset = Annotated[int, Query(ge=0)]
-
-
-def _object(value: Any) -> Any:
-    """A form has JSON as text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError as error:
-        raise ValueError(f"is not JSON: {error}") from error
 
 
 class Ingest(BaseModel):
@@ -47,7 +36,7 @@ class Ingest(BaseModel):
     mime_type: str | None = None
     doc_meta: dict[str, Any] = Field(default={}, description="JSON.")
 
-    _parsed = field_validator("doc_meta", mode="before")(_object)
+    _parsed = field_validator("doc_meta", mode="before")(json_object)
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Ingest:
@@ -77,7 +66,7 @@ class SourceHashes(BaseModel):
     hashes: dict[str, str] = Field(description="URI -> sha256; JSON.")
     delete_stale: bool = Field(default=False, description="Remove what the source has no more.")
 
-    _parsed = field_validator("hashes", mode="before")(_object)
+    _parsed = field_validator("hashes", mode="before")(json_object)
 
 
 class Ingested(BaseModel):

@@ -64,6 +64,14 @@ class StartRun(_Body):
     )
     param_id: str | None = None
     priority: int = 0
+    tenant: str | None = Field(default=None, max_length=255)
+    delay: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="Seconds before it may begin."
+    )
+    idempotency_key: str | None = Field(
+        default=None, max_length=255, description="A second call with it finds the first run."
+    )
+    name: str | None = Field(default=None, max_length=255, description="Of the group.")
     again: bool = Field(default=False, description="Also when it has such a run already.")
     force: bool = Field(default=False, description="Do steps although what they make is there.")
 
@@ -266,7 +274,7 @@ def _groups_at(router: APIRouter, path: str, *, in_schema: bool) -> None:
     )
     async def failures(fleet: Fleet, group_id: int, limit: Limit = 1000) -> Any:
         await fleet.overview.group(group_id)
-        return [asdict(one) for one in await fleet.runs.failures(group_id, limit=limit)]
+        return [asdict(one) for one in await fleet.following.failures(group_id, limit=limit)]
 
 
 def _runs(router: APIRouter) -> None:
@@ -316,10 +324,14 @@ def _runs(router: APIRouter) -> None:
             workflow_id=body.workflow_definition_id,
             param_id=body.param_id,
             priority=body.priority,
+            tenant_id=body.tenant,
+            delay=body.delay,
+            idempotency_key=body.idempotency_key,
+            name=body.name,
             again=body.again,
             force=body.force,
         )
-        if not started.runs or started.group_id is None:
+        if not (started.runs or started.is_repeat) or started.group_id is None:
             raise RunExistsError(
                 f"{body.doc_id} has such a run already, in group {started.group_id}",
                 details={"doc_id": body.doc_id, "run_group_id": started.group_id},
