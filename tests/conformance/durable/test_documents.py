@@ -30,6 +30,7 @@ from lexigram.workflow.durable.errors import (
     RunNotFoundError,
 )
 from lexigram.workflow.durable.following import Following
+from lexigram.workflow.durable.plan import NewRun, RunPlan, StepPlan
 from lexigram.workflow.durable.registry import DefinitionFolders
 
 pytestmark = pytest.mark.anyio
@@ -642,3 +643,81 @@ async def test_a_second_start_of_a_batch_with_the_key_finds_the_first(fleet):
     other = await fleet.runs.start_batch(batch, idempotency_key="l")
     assert (other.group_id, other.runs, other.is_repeat) == (first.group_id, 0, False)
     assert (other.skipped, first.runs) == (1, 1)
+
+
+# --- items of a document ------------------------------------------------------------------------
+
+
+def pages_plan(size=1):
+    """Runs for the pages of a document: two steps of this plan, for each page."""
+    steps = [
+        StepPlan(name="split", step_type="split", handler="split", params={"size": size}),
+        StepPlan(name="parse", step_type="parse", handler="parse_page"),
+        StepPlan(name="read", step_type="read", handler="read_page"),
+        StepPlan(name="join", step_type="join", handler="join"),
+    ]
+    return RunPlan(workflow_id="pages", steps=steps)
+
+
+async def split(ctx, step_params, workflow_run):
+    pages = workflow_run.run_params["pages"]
+    ctx.spawn(["parse", "read"], [NewRun(params={"page": page}) for page in pages])
+    return {"next_step": "join"}
+
+
+async def parse_page(ctx, page):
+    await ctx.artifact(ArtifactType.PARSED_MD).write(f"page {page}".encode())
+    await ctx.artifact(ArtifactType.PARSED_JSON).write(b"{}")
+    await ctx.artifact(ArtifactType.CUSTOM, "note").write(f"note {page}".encode())
+
+
+async def read_page(ctx):
+    text = await ctx.artifact(ArtifactType.PARSED_MD).read()
+    note = await ctx.artifact(ArtifactType.CUSTOM, "parse/note").read()
+    return {"text": text.decode(), "note": note.decode()}
+
+
+async def join(ctx):
+    children = await ctx.children()
+    return {
+        "texts": [child.status_meta["text"] for child in children],
+        "notes": [child.status_meta["note"] for child in children],
+        "params": [dict(child.run_params) for child in children],
+    }
+
+
+async def joined(fleet, pages, size=1):
+    """Do the pages of the document; what the last step gathered."""
+    batch = await fleet.documents.create_batch("folder")
+    made = await fleet.documents.ingest(document(), batch)
+    for function in (split, parse_page, read_page, join):
+        fleet.handlers.register(function.__name__, function)
+    run = NewRun(doc_id=made.document_hash, batch_id=batch, params={"pages": pages})
+    submitted = await fleet.engine.submit(pages_plan(size), [run])
+    stats = await fleet.worked(submitted.group_id)
+    assert stats.group_status is RunStatus.COMPLETED, await fleet.engine.attempts(1)
+    return dict((await fleet.engine.steps(submitted.runs[0]))[-1].status_meta)
+
+
+async def test_runs_for_items_of_one_document_have_artifacts_of_their_own(fleet, blobs):
+    found = await joined(fleet, [1, 2, 3])
+    assert found["texts"] == ["page 1", "page 2", "page 3"]
+    assert found["notes"] == ["note 1", "note 2", "note 3"]
+    assert found["params"] == [{"page": 1}, {"page": 2}, {"page": 3}]
+    first = await paths(blobs)
+    assert len([path for path in first if path.startswith("markdown/")]) == 3
+    # the same document done again alike: the same places
+    await joined(fleet, [1, 2, 3])
+    assert await paths(blobs) == first
+    # split otherwise, its page 1 is another thing
+    await joined(fleet, [1], size=2)
+    assert len([path for path in await paths(blobs) if path.startswith("markdown/")]) == 4
+    # they are artifacts of the document, and go with it
+    removed = await fleet.documents.delete_uri("a.txt", "folder")
+    assert (removed["deleted_artifacts"], await paths(blobs)) == (3 * 4 + 1, [])
+
+
+async def test_items_that_were_given_the_same_do_not_overwrite_each_other(fleet, blobs):
+    found = await joined(fleet, ["x", "x"])
+    assert found["texts"] == ["page x", "page x"]
+    assert len([path for path in await paths(blobs) if path.startswith("markdown/")]) == 2

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import orjson
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from lexigram.contracts.data.blobs import BlobInfo, BlobStoreProtocol
 from lexigram.contracts.workflow.durable import ArtifactType
 from lexigram.workflow.durable.errors import PlanInvalidError
 from lexigram.workflow.durable.models import RunStep, WorkflowRun
-from lexigram.workflow.durable.plan import RunPlan, StepPlan
+from lexigram.workflow.durable.plan import NewRun, RunPlan, StepPlan
+from lexigram.workflow.durable.store import ITEM, Spawn
 
 # What steps of these types make; others make CUSTOM only.
 MADE_BY: Final[Mapping[str, tuple[ArtifactType, ...]]] = {
@@ -80,7 +82,8 @@ class Artifacts:
 
     Paths are ``raw/{hash}`` for documents and ``{folder}/{config key}/{hash}`` for the rest. The
     config key names the handlers and parameters up to the step: runs that agree so far share
-    what was made so far, whatever comes after.
+    what was made so far, whatever comes after. Runs that a step made for items of a document
+    have ``{hash}~@{item}``: each its own, the same when the document is done again alike.
     """
 
     def __init__(self, blobs: BlobStoreProtocol, folders: ArtifactFolders | None = None) -> None:
@@ -100,6 +103,7 @@ class Artifacts:
             plan,
             run_step.workflow_step_number,
             workflow_run.doc_id,
+            item=None if workflow_run.parent_id is None else workflow_run.run_params.get(ITEM),
             is_forced=bool(workflow_run.run_params.get("force")),
         )
 
@@ -108,12 +112,19 @@ class Artifacts:
         return BlobArtifact(f"{self.folders.doc}/{doc_hash}", self.blobs)
 
     def artifact(
-        self, kind: ArtifactType, doc_hash: str, config_key: str, name: str | None = None
+        self,
+        kind: ArtifactType,
+        doc_hash: str,
+        config_key: str,
+        name: str | None = None,
+        item: str | None = None,
     ) -> BlobArtifact:
-        """One artifact by the key of the step that makes it."""
+        """One artifact by the key of the step that makes it, and the item of a run for one."""
         if kind is ArtifactType.DOC:
             return self.document(doc_hash)
-        suffix = "" if name is None else f"~{quote(name, safe='')}"
+        # A name never has an @: it is written as %40.
+        suffix = "" if item is None else f"~@{item}"
+        suffix += "" if name is None else f"~{quote(name, safe='')}"
         path = f"{self.folders.of(kind)}/{config_key}/{doc_hash}{suffix}"
         return BlobArtifact(path, self.blobs)
 
@@ -154,12 +165,20 @@ class BoundArtifacts:
     """The artifacts of one step of one run."""
 
     def __init__(
-        self, artifacts: Artifacts, plan: RunPlan, step_no: int, doc_hash: str, *, is_forced: bool
+        self,
+        artifacts: Artifacts,
+        plan: RunPlan,
+        step_no: int,
+        doc_hash: str,
+        *,
+        item: str | None,
+        is_forced: bool,
     ) -> None:
         self._artifacts = artifacts
         self._plan = plan
         self._step_no = step_no
         self._doc_hash = doc_hash
+        self._item = item
         self._is_forced = is_forced
 
     def artifact(self, kind: ArtifactType, name: str | None = None, /) -> BlobArtifact:
@@ -173,7 +192,7 @@ class BoundArtifacts:
         elif kind is not ArtifactType.DOC:
             number = self._maker(kind)
         key = self._artifacts.config_keys(self._plan)[number - 1]
-        return self._artifacts.artifact(kind, self._doc_hash, key, name)
+        return self._artifacts.artifact(kind, self._doc_hash, key, name, self._item)
 
     async def complete(self) -> bool:
         """True when all that the step makes exists, and nobody forces it."""
@@ -212,6 +231,33 @@ def config_keys(plan: RunPlan) -> Sequence[str]:
         hasher.update(_told(step))
         keys.append(hasher.copy().hexdigest())
     return keys
+
+
+def with_items(
+    spawns: Sequence[Spawn],
+    plan: RunPlan,
+    step_no: int,
+    doc_id: str | None,
+    params: Mapping[str, Any],
+) -> Sequence[Spawn]:
+    """The runs that a step of a run makes, each knowing which item of the document it is for.
+
+    An item is what the run was given, after all that was done before it: the same on every way
+    that leads there alike. Those that were given the same are told apart by their order.
+    """
+    if doc_id is None and not any(run.doc_id for spawn in spawns for run in spawn.runs):
+        return spawns
+    before = [params.get(ITEM), config_keys(plan)[step_no - 1]]
+    seen: Counter[str] = Counter()
+
+    def marked(run: NewRun) -> NewRun:
+        facts = orjson.dumps([*before, run.doc_id, run.params], option=orjson.OPT_SORT_KEYS)
+        item = hashlib.sha256(facts).hexdigest()[:32]
+        seen[item] += 1
+        item = item if seen[item] == 1 else f"{item}.{seen[item]}"
+        return evolve(run, params={**run.params, ITEM: item})
+
+    return [evolve(spawn, runs=[marked(run) for run in spawn.runs]) for spawn in spawns]
 
 
 def _told(step: StepPlan) -> bytes:

@@ -28,6 +28,9 @@ Row: TypeAlias = Mapping[str, Any]
 
 _JITTER = Backoff(first=1.0, cap=1.0)
 
+# The parameter of a run that another run made for an item of its document: names the item.
+ITEM = "_item"
+
 CHANNEL = "lexigram_durable"  # there may be something to claim
 CHANNEL_WANTED = "lexigram_durable_wanted"  # a running step shall stop
 
@@ -442,7 +445,7 @@ def child_from(row: Row) -> Child:
         run_id=row["id"],
         status=run_status(row),
         doc_id=row["doc_id"],
-        run_params=orjson.loads(row["params"]),
+        run_params={k: v for k, v in orjson.loads(row["params"]).items() if k != ITEM},
         status_meta=orjson.loads(row["meta"] or "{}"),
         status_message=row["last_message"],
     )

@@ -21,6 +21,7 @@ from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.contracts.workflow.errors import StepRefusedError
 from lexigram.observability import get_logger
 from lexigram.sql.leasing import Backoff, Coalescer, WakeUp, lease_token
+from lexigram.workflow.durable.artifacts import with_items
 from lexigram.workflow.durable.engine import DurableEngine
 from lexigram.workflow.durable.errors import (
     ChildRunsFailedError,
@@ -631,7 +632,9 @@ class Worker:
             next_no = _routed(run.claim, plan, value["next_step"])
         end = self._completed(run, plan, "success", meta, next_no)
         if context is not None and context.spawns:
-            return evolve(end, spawns=context.spawns, sticky=False)
+            claim = run.claim
+            spawns = with_items(context.spawns, plan, claim.step_no, claim.doc_id, claim.params)
+            return evolve(end, spawns=spawns, sticky=False)
         return end
 
     def _completed(
