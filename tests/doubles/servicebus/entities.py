@@ -219,7 +219,8 @@ class Store:
     def leave_session(self, session, *, owner=None):
         """The link closed or the lock ran out: its locked messages are free again."""
         held = self.sessions.get(session)
-        if held is None or (owner is not None and held[0] is not owner):
+        # Not by identity: proton makes an object of the same link anew for every event.
+        if held is None or (owner is not None and held[0] != owner):
             return
         del self.sessions[session]
         for stored in list(self.messages.values()):

@@ -219,7 +219,7 @@ class Wire(Handler):
                 if self.namespace.store(store.name) is not store:
                     raise not_found(store.name)
                 _demand_receivable(store)
-                if session is not None and store.sessions.get(session, [None])[0] is not link:
+                if session is not None and store.sessions.get(session, [None])[0] != link:
                     raise Refused("com.microsoft:session-lock-lost", "The session lock was lost.")
             except Refused as refused:
                 self._detach(link)
