@@ -543,7 +543,7 @@ class SQSDriver:
             f"({LARGEST - HEADERS} and {OWN_HEADERS}); bytes that are no text count 4 for 3",
             backend=NAME,
             topic=message.topic,
-            hint="add BlobsModule: large bodies go there; or send a reference to stored content",
+            hint="add BlobModule: large bodies go there; or send a reference to stored content",
         )
 
     async def _send(self, space: _Space, queue: str, outs: Sequence[Json]) -> None:
@@ -695,7 +695,7 @@ class SQSDriver:
             return one.payload()
         if self.blobs is None:
             raise BlobError(
-                "the body is in a blob store, and there is none", hint="add BlobsModule"
+                "the body is in a blob store, and there is none", hint="add BlobModule"
             )
         path, digest = where
         try:
