@@ -4,6 +4,13 @@ The brokers speak Kafka's protocol over TCP, with consumer groups, heartbeats, s
 with metadata. What they have not: topics are made by being asked for (always four partitions), not
 by an administrator, and are never deleted; nothing is written to disk; nobody signs in; a fetch
 waits its whole time even when a record comes.
+
+Their groups are harder on a member than those of brokers: a round of joining always lasts a second
+less than a session; commits are refused in it, where brokers take them until all have joined; who
+has not joined again by then is thrown out, where brokers wait for it; and who asks for its part
+after the leader has told all parts is refused and begins a new round. So sessions here are short
+enough not to wait for long, and long enough that a busy machine gets everybody in; and answers
+about metadata are slow (``cluster.py`` says why).
 """
 
 import os

@@ -1,41 +1,52 @@
 """A consumer of the Kafka kill test: ``kafka_worker.py SERVERS FOLDER``, until it is killed.
 
-Writes what it begins and what is settled, with the time of the machine's one monotonic clock, to
-files of its own; a line is there before the next thing happens.
+Writes what it begins, what it ends and what is settled, with the time of the machine's one
+monotonic clock, to files of its own; a line is there before the next thing happens. Settled is
+what an acknowledgement that returned has written, not what it tried.
 """
 
 import asyncio
+import logging
 import os
 import random
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from lexigram.queue import BusOptions
 from lexigram.queue.backends.kafka import KafkaQueue
 from lexigram.queue.options import ConsumerOptions
 
-SETTINGS = {"session_timeout": 2.0, "timeout": 5.0, "rebalance_timeout": 10.0}
+# The mock gives members a second less than a session to join again, however busy the machine is.
+SETTINGS = {"session_timeout": 4.0, "timeout": 20.0, "rebalance_timeout": 10.0}
 
 
 async def main():
     servers, folder = sys.argv[1], Path(sys.argv[2])
+    logging.basicConfig(format="%(asctime)s %(message)s")
     queue = KafkaQueue(servers, options=BusOptions(), **SETTINGS)
-    with (
-        (folder / f"begun.{os.getpid()}").open("ab", buffering=0) as begun,
-        (folder / f"settled.{os.getpid()}").open("ab", buffering=0) as settled,
-    ):
+    with ExitStack() as files:
+        begun, ended, settled = (
+            files.enter_context((folder / f"{kind}.{os.getpid()}").open("ab", buffering=0))
+            for kind in ("begun", "ended", "settled")
+        )
         acknowledge = queue.driver.ack_many
 
-        async def ack_many(deliveries):
-            valid = [one for one in deliveries if one.receipt.is_valid]
-            await acknowledge(deliveries)
+        def note(file, *names):
             now = time.monotonic_ns()
-            settled.write(b"".join(b"%d %s\n" % (now, one.message.id.encode()) for one in valid))
+            file.write(b"".join(b"%d %s\n" % (now, name.encode()) for name in names))
+
+        async def ack_many(deliveries):
+            await acknowledge(deliveries)
+            # A record has no ticket when it had gone to another member before.
+            written = [one for one in deliveries if one.receipt.record.ticket is not None]
+            note(settled, *(one.message.id for one in written))
 
         async def handle(message):
-            begun.write(b"%d %s\n" % (time.monotonic_ns(), message.id.encode()))
+            note(begun, message.id)
             await asyncio.sleep(random.random() * 0.004)
+            note(ended, message.id)
 
         queue.driver.ack_many = ack_many
         await queue.connect(wait=30)

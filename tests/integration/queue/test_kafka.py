@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import anyio
@@ -16,8 +17,8 @@ from lexigram.contracts.core.health import HealthStatus
 from lexigram.contracts.queue import BusMessage, DeadLetterEntry, MessageTooLargeError
 from lexigram.contracts.queue.headers import ORDERING_KEY
 from lexigram.queue import BusOptions, RetryPolicy
-from lexigram.queue.backends.kafka import KafkaDriver, KafkaQueue, build
-from lexigram.queue.backends.kafka_clients import MARK, WINDOW, pack, unpack
+from lexigram.queue.backends.kafka import RETRIES, KafkaDriver, KafkaQueue, build
+from lexigram.queue.backends.kafka_clients import MARK, WINDOW, Member, Part, pack, unpack
 from lexigram.queue.config import KafkaDriverConfig, NamedQueueConfig
 from lexigram.queue.drivers.services import Services
 from lexigram.queue.errors import KafkaQueueError
@@ -28,8 +29,9 @@ __all__ = ["kafka_producer", "kafka_servers"]  # fixtures
 
 pytestmark = pytest.mark.anyio
 
-PRODUCE = 0  # a number of the protocol
+PRODUCE, OFFSET_COMMIT, HEARTBEAT = 0, 8, 12  # numbers of the protocol
 NOT_ENOUGH_REPLICAS, TOPIC_AUTHORIZATION_FAILED, MSG_SIZE_TOO_LARGE = 19, 29, 10
+ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS = 22, 27
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +107,46 @@ def test_metadata_of_others_mean_nothing(text):
     assert unpack(7, text) == set()
 
 
+@given(st.data())
+def test_what_was_settled_and_not_written_still_holds_when_the_partition_comes_back(data):
+    base = data.draw(st.integers(0, 50))
+    here = data.draw(st.sets(st.integers(base, base + 40)))
+    old = Part(("t", 0), None, base, set(), base, next=base)
+    for offset in range(base, base + 41):
+        old.came(offset)
+    for offset in here:
+        old.settle(offset)
+    # Meanwhile others had it: they committed a later place, and something behind it.
+    start = base + data.draw(st.integers(0, 60))
+    there = data.draw(st.sets(st.integers(start + 1, start + 40)))
+    new = Part(("t", 0), None, start, set(there), start, next=start)
+    new.recall(old)
+    settled = {one for one in here if one >= start} | there
+    assert set(range(start, new.base)) | new.done == settled
+    assert new.base not in new.done
+    assert new.is_dirty == ({one for one in here if one >= start} != set())
+
+
+def test_what_was_settled_holds_although_the_group_has_never_committed():
+    old = Part(("t", 0), None, None, set())
+    for offset in (3, 4, 5, 6):
+        old.came(offset)
+    for offset in (3, 5):
+        old.settle(offset)
+    new = Part(("t", 0), None, None, set())
+    new.recall(old)
+    assert (new.base, new.done, new.is_dirty) == (4, {5}, True)
+
+
+def test_a_group_that_was_set_back_by_its_operator_begins_there():
+    old = Part(("t", 0), None, 100, set(), 100, next=100)
+    old.came(100)
+    old.settle(100)
+    new = Part(("t", 0), None, 7, set(), 7, next=7)
+    new.recall(old)
+    assert (new.base, new.done, new.is_dirty) == (7, set(), False)
+
+
 async def test_three_members_share_the_partitions_and_lag_is_told_by_partition(make, topic):
     members = [await make() for _ in range(3)]
     await members[0].declare(topic, "g")
@@ -131,6 +173,138 @@ async def test_three_members_share_the_partitions_and_lag_is_told_by_partition(m
                 tasks.start_soon(consume, member)
     assert len(got) == 60
     assert sum((await members[0].lag_by_partition(topic, "g")).values()) == 0
+
+
+# Members.
+
+
+@asynccontextmanager
+async def consuming(*drivers, topic):
+    """Each driver receives and settles until the end; yields what came, by driver."""
+    came = {driver: [] for driver in drivers}
+
+    async def consume(driver):
+        while True:
+            held = await driver.receive(topic, "g", limit=20, wait=0.5)
+            await driver.ack_many(held)
+            came[driver] += bodies(held)
+
+    async with anyio.create_task_group() as tasks:
+        for driver in drivers:
+            tasks.start_soon(consume, driver)
+        yield came
+        tasks.cancel_scope.cancel()
+
+
+def owned(driver, topic):
+    """The partitions a member has, by topic of Kafka."""
+    found = {}
+    member = driver._there().members.get((topic, "g"))
+    for name, number in member.parts if member is not None else ():
+        found.setdefault(name, set()).add(number)
+    return found
+
+
+async def test_members_have_equal_parts_of_the_topic_and_its_retries_follow(make, double, topic):
+    double.command("topic", topic, 6)
+    members = [await make() for _ in range(3)]
+    await members[0].declare(topic, "g")
+    async with consuming(*members, topic=topic):
+        await wait_until(
+            lambda: [len(owned(one, topic).get(topic, ())) for one in members] == [2, 2, 2],
+            timeout=60,
+        )
+        for member in members:
+            found = owned(member, topic)
+            # Four partitions are what the double makes by itself.
+            followed = {number for number in found.pop(topic) if number < 4}
+            assert list(found.values()) == [followed] * (len(RETRIES) if followed else 0)
+
+
+async def test_retries_go_where_the_owners_of_the_topic_read_them(make, double, topic):
+    double.command("topic", topic, 2)  # its topics for retries have four
+    driver = await make()
+    await driver.declare(topic, "g")
+    await driver.publish_many(messages(topic, *(b"%d" % n for n in range(60))))
+    for held in await take(driver, topic, 60):
+        await driver.nack(held)
+    again = await take(driver, topic, 60)
+    assert {int(one.message.payload) for one in again} == set(range(60))
+    await driver.ack_many(again)
+    assert await driver.depth(topic, "g") == 0
+
+
+async def test_an_acknowledgement_that_was_not_written_before_the_partition_went_is_told_once(
+    make, double, topic
+):
+    driver = await make()
+    await driver.declare(topic, "g")
+    await driver.publish_many(messages(topic, b"1"))
+    held = await take(driver, topic)
+    async with consuming(driver, topic=topic) as came:
+        # The group goes on without this member, and takes no commit of it.
+        double.command("errors", OFFSET_COMMIT, REBALANCE_IN_PROGRESS, 10_000)
+        double.command("errors", HEARTBEAT, ILLEGAL_GENERATION, 1)
+        try:
+            with pytest.raises(KafkaQueueError, match="went to another member before the commit"):
+                await driver.ack_many(held)
+        finally:
+            double.command("no_errors", OFFSET_COMMIT)
+        await driver.ack_many(held)  # as with every delivery that is lost: nothing to do
+        # It comes back to the one that had handled it: that one still knows, and writes it now.
+        with anyio.fail_after(60):
+            while await driver.depth(topic, "g"):  # noqa: ASYNC110 - a broker tells nobody
+                await anyio.sleep(0.05)
+    assert came[driver] == []
+
+
+async def test_an_acknowledgement_waits_until_a_rebalance_is_over(make, double, topic):
+    driver, other = await make(), await make()
+    await driver.declare(topic, "g")
+    await driver.publish_many(messages(topic, b"1"))
+    held = await take(driver, topic)
+    double.command("errors", OFFSET_COMMIT, REBALANCE_IN_PROGRESS, 3)
+    await driver.ack_many(held)
+    assert await other.depth(topic, "g") == 0
+
+
+async def test_a_member_that_was_thrown_out_does_not_wait_for_its_handlers(make, double, topic):
+    first = await make(rebalance_timeout=600.0)
+    second = await make()
+    await first.declare(topic, "g")
+    keyed = [
+        BusMessage(topic=topic, payload=b"%d" % n, headers={ORDERING_KEY: str(n)})
+        for n in range(40)
+    ]
+    await first.publish_many(keyed)
+    held = await take(first, topic, 40)
+    async with consuming(second, topic=topic) as came:
+        # The second one joins; what the first is to give up waits for its handlers.
+        await wait_until(
+            lambda: any(one.receipt.record.part.is_closing for one in held), timeout=60
+        )
+        double.command("errors", OFFSET_COMMIT, ILLEGAL_GENERATION, 1)
+        await wait_until(lambda: came[second], timeout=60)
+    assert {one.message.payload for one in held if one.receipt.record.part.is_gone} >= set(
+        came[second]
+    )
+
+
+class Committed:
+    """The part of a client that tells where a group stands: once not, then it does."""
+
+    def __init__(self):
+        error = confluent_kafka.KafkaError(confluent_kafka.KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+        self.answers = [SimpleNamespace(error=error), SimpleNamespace(error=None, offset=7)]
+
+    def committed(self, places, timeout):
+        return [self.answers.pop(0)]
+
+
+def test_a_place_the_brokers_cannot_tell_yet_is_not_the_beginning():
+    told = SimpleNamespace(about=SimpleNamespace(timeout=5.0))
+    (known,) = Member._known(told, Committed(), [None])
+    assert known.offset == 7
 
 
 # Keys.
@@ -341,6 +515,12 @@ class Admin:
             answers[one.topic] = Future()
             answers[one.topic].set_result(None)
         return answers
+
+
+def test_topics_for_retries_have_as_many_partitions_as_their_topic():
+    driver, admin = KafkaDriver(partitions=3), Admin()
+    found = driver._make_topics(admin, ["orders.a.g.retry.5s", "orders.a.g.dlq"], partitions=12)
+    assert found == {"orders.a.g.retry.5s": 12, "orders.a.g.dlq": 1}
 
 
 def test_topics_are_made_as_configured_where_the_brokers_let_us():

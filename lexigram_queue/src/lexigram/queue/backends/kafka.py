@@ -47,12 +47,14 @@ from lexigram.contracts.queue import (
 )
 from lexigram.contracts.queue.headers import ORDERING_KEY
 from lexigram.queue.backends.kafka_clients import (
+    BEATS,
     NOT_BEFORE,
     OWN,
     PREFIX,
     Letter,
     Member,
     Membership,
+    MovedError,
     Place,
     Pump,
     Record,
@@ -249,18 +251,28 @@ class KafkaDriver:
 
     # Topics of Kafka.
 
-    async def _ensure(self, there: _Connection, names: Iterable[str]) -> None:
+    async def _ensure_place(self, there: _Connection, place: _Place) -> None:
+        """Topics for retries have as many partitions as the topic they follow."""
+        await self._ensure(there, [place.main])
+        await self._ensure(there, place.all_topics, there.partitions[place.main])
+
+    async def _ensure(
+        self, there: _Connection, names: Iterable[str], partitions: int | None = None
+    ) -> None:
         """Make topics exist, and know their partitions."""
         missing = [name for name in names if name not in there.partitions]
         if missing:
-            there.partitions.update(await there.call(self._make_topics, there.admin, missing))
+            make = partial(self._make_topics, partitions=partitions)
+            there.partitions.update(await there.call(make, there.admin, missing))
 
-    def _make_topics(self, admin: Any, names: Sequence[str]) -> dict[str, int]:
+    def _make_topics(
+        self, admin: Any, names: Sequence[str], partitions: int | None = None
+    ) -> dict[str, int]:
         """Blocks, for a thread. Clusters that make topics by themselves are asked for them."""
         cluster = admin.list_topics(timeout=self._timeout)
         missing = [name for name in names if name not in cluster.topics]
         if missing and cluster.controller_id in cluster.brokers:
-            new = [self._new_topic(name) for name in missing]
+            new = [self._new_topic(name, partitions or self._new_partitions) for name in missing]
             for made in admin.create_topics(new, request_timeout=self._timeout).values():
                 try:
                     made.result(self._timeout)
@@ -274,12 +286,12 @@ class KafkaDriver:
                         raise
         return {name: self._count_partitions(admin, name) for name in names}
 
-    def _new_topic(self, name: str) -> Any:
+    def _new_topic(self, name: str, partitions: int) -> Any:
         module = require_library("confluent_kafka.admin", extra="kafka")
         compacted = name == self._control or name.endswith(".dlq")
         return module.NewTopic(
             name,
-            num_partitions=1 if compacted else self._new_partitions,
+            num_partitions=1 if compacted else partitions,
             replication_factor=-1 if self._replicas is None else self._replicas,
             config={"cleanup.policy": "compact"} if compacted else {},
         )
@@ -327,7 +339,7 @@ class KafkaDriver:
             raise self._cannot(Capability.PATTERN, topic)
         there, place = self._there(), self._place(topic, group)
         with self._translated("declare", topic):
-            await self._ensure(there, place.all_topics)
+            await self._ensure_place(there, place)
             await self._sync(there)
             if (topic, group) in there.state.groups:
                 return
@@ -350,7 +362,7 @@ class KafkaDriver:
             if found is None:
                 return
             await there.leave(topic, group)
-            await self._ensure(there, place.all_topics)
+            await self._ensure_place(there, place)
             marks: dict[int, int] = {}
             if there.state.count(topic) == 1:
                 marks = (await self._offsets(there, [place.main], last=True))[place.main]
@@ -414,7 +426,7 @@ class KafkaDriver:
         if key is not None:
             return Letter(name, message.payload, headers, key.encode("utf-8", "surrogatepass"))
         if name not in chosen:
-            chosen[name] = there.choose(name)
+            chosen[name] = there.choose(name, there.partitions[name])
         there.count_choice(name)
         return Letter(name, message.payload, headers, None, chosen[name])
 
@@ -507,13 +519,15 @@ class KafkaDriver:
         member = there.members.get((place.topic, place.group))
         if member is not None and not member.is_stopping:
             return member
-        await self._ensure(there, place.all_topics)
+        await self._ensure_place(there, place)
         return there.join(
             place.topic,
             place.group,
             Membership(
                 group_id=place.group_id,
-                topics={place.main: None, **place.retries},
+                main=place.main,
+                retries=place.retries,
+                partitions={name: there.partitions[name] for name in place.retries},
                 marks=declared.marks,
                 topic=place.topic,
                 settings=self._settings()
@@ -524,7 +538,7 @@ class KafkaDriver:
                     "partition.assignment.strategy": "cooperative-sticky",
                     "auto.offset.reset": self._reset,
                     "session.timeout.ms": int(self._session * 1000),
-                    "heartbeat.interval.ms": max(100, int(self._session * 1000 / 6)),
+                    "heartbeat.interval.ms": max(100, int(self._session * 1000 / BEATS)),
                     "max.poll.interval.ms": int((self._drain + self._session) * 1000) + 300_000,
                     "fetch.wait.max.ms": FETCH_WAIT,
                     "queued.max.messages.kbytes": 16_384,
@@ -563,7 +577,7 @@ class KafkaDriver:
                     member.settle(one)
                 else:
                     member.put_back(one, one.message, 0.1)  # looked at again
-        await member.commit()
+        await member.commit(early)
 
     def _retry(
         self, there: _Connection, place: _Place, message: BusMessage, delay: float
@@ -575,7 +589,9 @@ class KafkaDriver:
         )
         headers = to_headers(message, prefix=PREFIX)
         headers[NOT_BEFORE] = repr(clock.timestamp() + max(0.0, delay))
-        chosen = there.choose(name)
+        # Who has a partition of the topic reads that of the same number here, and no other.
+        readable = min(there.partitions[name], there.partitions[place.main])
+        chosen = there.choose(name, readable)
         there.count_choice(name)
         return Letter(name, message.payload, headers, None, chosen)
 
@@ -583,15 +599,16 @@ class KafkaDriver:
 
     async def ack_many(self, deliveries: Sequence[Delivery]) -> None:
         """Note what is done and commit; returns when the commit is written."""
-        members: set[Member] = set()
+        settled: dict[Member, list[Record]] = {}
         for delivery in deliveries:
             receipt = cast("_Receipt", delivery.receipt)
-            members.add(receipt.member)
             if receipt.is_valid:
                 receipt.member.settle(receipt.record)
+            if receipt.record.ticket is not None:  # perhaps of an attempt before this one
+                settled.setdefault(receipt.member, []).append(receipt.record)
         with self._translated("acknowledge"):
-            for member in members:
-                await member.commit()
+            for member, records in settled.items():
+                await member.commit(records)
 
     async def nack(
         self, delivery: Delivery, *, delay: float = 0.0, message: BusMessage | None = None
@@ -621,8 +638,8 @@ class KafkaDriver:
         deliveries: Sequence[Delivery],
         seconds: float,
     ) -> Sequence[Delivery]:
-        """A delivery is kept until it is settled."""
-        return []
+        """A delivery is kept until it is settled, or its partition has gone."""
+        return [one for one in deliveries if not cast("_Receipt", one.receipt).is_valid]
 
     # Dead letters.
 
@@ -691,7 +708,7 @@ class KafkaDriver:
             known = await self._dead(there, place)
             wanted = [at for one, at in known.items() if ids is None or one in ids]
             entries = await self._read_dead(there, place, wanted)
-            await self._ensure(there, place.all_topics)
+            await self._ensure_place(there, place)
             again = [self._retry(there, place, redriven(one.message), 0.0) for one in entries]
             await self._send(there, again)
             await self._bury(there, place, [one.message.id for one in entries])
@@ -776,7 +793,7 @@ class KafkaDriver:
     ) -> dict[Place, _Standing]:
         """Where the group stands in each partition, and where that ends."""
         declared = await self._declared(there, place)
-        await self._ensure(there, place.all_topics)
+        await self._ensure_place(there, place)
         first = await self._offsets(there, names, last=False)
         ends = await self._offsets(there, names, last=True)
         places = [(name, number) for name in names for number in ends[name]]
@@ -829,7 +846,7 @@ class KafkaDriver:
     def _translated(self, what: str, topic: str = "unknown") -> Generator[None]:
         try:
             yield
-        except (library().KafkaException, TimeoutError, BufferError) as error:
+        except (library().KafkaException, MovedError, TimeoutError, BufferError) as error:
             raise self._error(error, what, topic) from error
 
     def _error(self, error: BaseException, what: str, topic: str = "unknown") -> KafkaQueueError:
@@ -898,15 +915,18 @@ class _Connection:
             member.stop()
             await member.ended.wait()
 
-    def choose(self, topic: str) -> int:
-        """The partition for messages without a key; another one after some messages or a second."""
+    def choose(self, topic: str, number: int) -> int:
+        """One of the first partitions for messages without a key.
+
+        Another one after some messages or a second.
+        """
         now = asyncio.get_running_loop().time()
         choice = self._choices.get(topic)
         if choice is None:
             first = int.from_bytes(hashlib.sha256(topic.encode()).digest()[:4], "big")
-            choice = self._choices[topic] = _Choice(first % self.partitions[topic], now)
+            choice = self._choices[topic] = _Choice(first % number, now)
         elif choice.count >= STICKY or now - choice.since > STICKY_SECONDS:
-            choice.partition = (choice.partition + 1) % self.partitions[topic]
+            choice.partition = (choice.partition + 1) % number
             choice.count, choice.since = 0, now
         return choice.partition
 
@@ -1130,6 +1150,8 @@ def _delete_topics(admin: Any, names: Sequence[str], timeout: float) -> None:
 def _explained(error: BaseException, topic: str) -> tuple[str, str]:
     """The text of an error, and what to do about it."""
     reach = "check that the brokers run and that bootstrap_servers names them"
+    if isinstance(error, MovedError):
+        return str(error), "nothing to do: what was not written is delivered again"
     if not isinstance(error, library().KafkaException):
         text = str(error) or "no answer in time"
         if isinstance(error, BufferError):

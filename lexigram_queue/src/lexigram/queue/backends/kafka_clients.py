@@ -12,7 +12,6 @@ import base64
 import binascii
 import heapq
 import logging
-import math
 import threading
 import time
 import zlib
@@ -45,6 +44,7 @@ RESUME_BELOW: Final = 250
 WINDOW: Final = 16_000
 IDLE: Final = 1.0  # seconds without a receive and with nothing in hand: the others may have it all
 COMMIT_PAUSE: Final = 0.05  # seconds between attempts while a group is being rebalanced
+BEATS: Final = 6  # per session: as often a member tells that it lives
 PREFIX: Final = "ce_"  # of CloudEvents in the binding for Kafka
 OWN: Final = "lex-"  # headers of the driver itself, never of a message
 NOT_BEFORE: Final = "lex-not-before"
@@ -191,6 +191,7 @@ class Record:
     rank: tuple[float, int]  # in which order records are handed out
     due: float = 0.0  # by the wall clock
     not_before: float = 0.0
+    ticket: int | None = None  # of its settlement, until that is known to be written or not
 
 
 @define(eq=False)
@@ -202,6 +203,7 @@ class Part:
     # The first offset that is not settled; None until the first record came.
     base: int | None
     done: set[int]  # settled, above the base
+    known: int | None = None  # the base that Kafka has
     next: int = -1  # the offset after the last one that came
     order: deque[int] = field(factory=deque[int])  # what came and lies at or above the base
     waiting: int = 0  # records held here and not handed out
@@ -210,6 +212,8 @@ class Part:
     keys: dict[bytes, deque[Record]] = field(factory=dict[bytes, "deque[Record]"])
     delayed: list[tuple[float, int, Record]] = field(factory=list[tuple[float, int, Record]])
     is_dirty: bool = False  # settled and not committed
+    settled: int = 0  # so many settlements there were
+    written: int = 0  # the last of them that a commit has told
     is_paused: bool = False
     is_closing: bool = False  # it goes to another member: nothing more is handed out
     is_gone: bool = False
@@ -227,11 +231,30 @@ class Part:
             return False
         return True
 
-    def settle(self, offset: int) -> None:
+    def settle(self, offset: int) -> int:
         """Offsets without a record (compaction, transactions) do not hold the base back."""
         self.done.add(offset)
         self.is_dirty = True
+        self.settled += 1
         self._advance()
+        return self.settled
+
+    def recall(self, old: Part) -> None:
+        """What was settled when this member had it before, and never written."""
+        if old.base is None:
+            return
+        if self.base is None and old.known is None:
+            self.base = old.base  # still nothing is committed: all before it was settled here
+        if self.base is None or self.base < (old.known or 0):
+            return  # an operator has set the group back
+        settled = {one for one in old.done if one >= self.base}
+        settled.update(range(self.base, old.base))
+        self.done |= settled
+        while self.base in self.done:
+            self.done.discard(self.base)
+            self.base += 1
+        self.next = self.base
+        self.is_dirty = self.known != self.base or bool(settled)
 
     def _advance(self) -> None:
         order, done = self.order, self.done
@@ -241,6 +264,11 @@ class Part:
         if self.base is None or base > self.base:
             self.base = base
             self.is_dirty = True
+
+    @property
+    def is_written(self) -> bool:
+        """True when Kafka knows all that is settled."""
+        return not self.is_dirty and self.written == self.settled
 
     @property
     def span(self) -> int:
@@ -281,13 +309,29 @@ class Membership:
     """What a member consumes, and from where."""
 
     group_id: str
-    topics: Mapping[str, float | None]  # by Kafka's name; the delay of a topic for retries
+    main: str  # the topic as Kafka names it; its partitions are shared among the members
+    # The delay of topics for retries. The owner of a partition of the topic reads those of the same
+    # number here: in the balance of the group they would count like partitions of the topic, and
+    # one member could get all of that and the other all of these.
+    retries: Mapping[str, float]
+    partitions: Mapping[str, int]  # how many a topic for retries has
     marks: Mapping[str, Mapping[int, int]]  # where the group began, before its first commit
     topic: str  # of the bus
     settings: Mapping[str, Any]
     timeout: float
     session: float  # seconds after which a silent member is dead
     drain: float  # seconds handlers have when a partition goes to another member
+
+
+class MovedError(Exception):
+    """Partitions went to another member before it was written that their records are settled."""
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        super().__init__(*sorted(set(places)))
+
+    def __str__(self) -> str:
+        names = ", ".join(f"{topic} [{number}]" for topic, number in self.args)
+        return f"{names} went to another member before the commit was written"
 
 
 class Member:
@@ -307,7 +351,8 @@ class Member:
         self._news = asyncio.Event()  # something became ready, or failed
         self._settled = asyncio.Event()
         self._committing = asyncio.Lock()
-        self._hurry = math.inf  # when a rebalance waits for a commit, until then
+        # Parts that went with settlements nobody wrote: should they come back, these still hold.
+        self._unwritten: dict[Place, Part] = {}
         self._failure: KafkaError | None = None
         self._is_at_work = False  # read by the thread
         self._timer: asyncio.TimerHandle | None = None
@@ -480,7 +525,7 @@ class Member:
         """Done, in whatever way; told to Kafka by ``commit``."""
         part = record.part
         del part.in_flight[record.offset]
-        part.settle(record.offset)
+        record.ticket = part.settle(record.offset)
         if record.key is not None:
             self._pass_on(part, record.key)
         self._note_settled(part)
@@ -512,41 +557,54 @@ class Member:
         self._steer(part)
         self._rest()
 
-    async def commit(self) -> None:
-        """Tell Kafka what is settled; returns when it is written.
+    async def commit(self, records: Iterable[Record]) -> None:
+        """Tell Kafka what is settled; returns when it is written for these records.
 
-        Raises KafkaException or TimeoutError.
+        Raises KafkaException, TimeoutError, or MovedError, once: they come again to another member.
         """
         deadline = self._loop.time() + self.about.timeout
-        async with self._committing:
-            while dirty := [part for part in self.parts.values() if part.is_dirty]:
-                if self.is_closed:
-                    return
-                error = await self._commit(dirty)
-                if error is None:
-                    return
-                now = self._loop.time()
-                if error.args[0].code() not in _rebalancing() or now > min(deadline, self._hurry):
-                    raise error
-                # The generation changes: what is still ours then is committed in the new one.
-                await asyncio.sleep(COMMIT_PAUSE)
+        while unwritten := [one for one in records if not _is_written(one)]:
+            error = await self._commit()
+            moved = [one for one in unwritten if one.part.is_gone and not _is_written(one)]
+            if moved:
+                for one in moved:
+                    one.ticket = None
+                raise MovedError(one.part.place for one in moved)
+            if error is None:
+                continue
+            if not _passes(error.args[0]) or self._loop.time() > deadline:
+                raise error
+            # The generation changes: what is still ours then is committed in the new one.
+            await asyncio.sleep(COMMIT_PAUSE)
 
-    async def _commit(self, dirty: Sequence[Part]) -> Any:
-        offsets = [_committed(part) for part in dirty]
-        for part in dirty:
-            part.is_dirty = False
-        written = False
-        answer: asyncio.Future[Any] = self._loop.create_future()
-        try:
-            self._words.put(("commit", offsets, answer))
-            async with asyncio.timeout(self.about.timeout):
-                failure = await answer
-            written = failure is None
-            return failure
-        finally:
-            if not written:  # also when who waits is cancelled: another commit says it all again
-                for part in dirty:
-                    part.is_dirty = True
+    async def _commit(self, *asked: Part) -> Any:
+        """One attempt for all that is settled, and for what is asked; the error, if there is one."""
+        async with self._committing:
+            parts = [
+                part
+                for part in self.parts.values()
+                if part.base is not None and (part.is_dirty or part in asked)
+            ]
+            if not parts:
+                return None
+            offsets = [_committed(part) for part in parts]
+            told = [(part, part.base, part.settled) for part in parts]
+            for part in parts:
+                part.is_dirty = False
+            written = False
+            answer: asyncio.Future[Any] = self._loop.create_future()
+            try:
+                self._words.put(("commit", offsets, answer))
+                async with asyncio.timeout(self.about.timeout):
+                    failure = await answer
+                written = failure is None
+                return failure
+            finally:
+                for part, base, number in told:
+                    if written:
+                        part.known, part.written = base, number
+                    else:  # also when who waits is cancelled: another commit says it all again
+                        part.is_dirty = True
 
     # Life.
 
@@ -582,53 +640,111 @@ class Member:
             if timer is not None:
                 timer.cancel()
         self._news.set()
+        self._settled.set()
 
     async def _assigned(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            old = self._unwritten.pop(part.place, None)
+            if old is not None:
+                part.recall(old)
         self.parts.update((part.place, part) for part in parts)
+        # What was recalled. When it fails, the next commit says it again.
+        with suppress(TimeoutError):
+            await self._commit()
 
-    async def _give_up(self, places: Sequence[Place], *, wait: bool) -> None:
+    async def _give_up(self, places: Sequence[Place]) -> None:
         """Partitions go to another member: finish what is in hand, commit, forget the rest."""
         going = [self.parts[place] for place in places if place in self.parts]
         for part in going:
             part.is_closing = True
-        deadline = self._loop.time() + (self.about.drain if wait else 0.0)
-        while any(part.in_flight for part in going):
+        if await self._drain(going):
+            await self._write_last(going)
+        self._forget(going)
+
+    async def _drain(self, going: Sequence[Part]) -> bool:
+        """Wait for what is in hand, until the end; False when the group goes on without us."""
+        deadline = self._loop.time() + self.about.drain
+        beat = self.about.session / BEATS
+        while any(part.in_flight for part in going) and not self.is_stopping:
             left = deadline - self._loop.time()
             if left <= 0:
                 break
             self._settled.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(min(left, beat)):
                     await self._settled.wait()
+                    continue
+            # The client tells nothing as long as a rebalance waits for us: a commit does.
+            if await self._is_too_late(going):
+                return False
+        return True
+
+    async def _is_too_late(self, going: Sequence[Part]) -> bool:
+        """True when the group is past this generation: it takes no commit of it any more.
+
+        Who joins it again soon keeps the rest; who waits is thrown out with all it has.
+        """
         try:
-            # Not for long: who does not join again in time is thrown out with all it has.
-            self._hurry = self._loop.time() + self.about.session / 4
-            await self.commit()
-        except (library().KafkaException, TimeoutError) as error:
+            error = await self._commit(*going)
+        except TimeoutError:
+            return False
+        if error is None or error.args[0].code() not in _rebalancing():
+            return False
+        self._tell_lost(going, error)
+        return True
+
+    async def _write_last(self, going: Sequence[Part]) -> None:
+        """Commit while these are still ours; what cannot be written comes again."""
+        deadline = self._loop.time() + self.about.timeout
+        error: Any = None
+        while not all(part.is_written for part in going) and self._loop.time() < deadline:
+            try:
+                error = await self._commit()
+            except TimeoutError as late:
+                error = late
+                break
+            if error is None:
+                continue  # or it was that of another one that had begun before
+            if error.args[0].code() not in _temporary():
+                break
+            await asyncio.sleep(COMMIT_PAUSE)
+        if error is not None:
             _log.warning(
                 "group %s: not committed before a rebalance: %s", self.about.group_id, error
             )
-        finally:
-            self._hurry = math.inf
-        self._forget(going)
 
     async def _lost(self, places: Sequence[Place]) -> None:
         lost = [self.parts[place] for place in places if place in self.parts]
-        held = sum(len(part.in_flight) for part in lost)
-        _log.warning(
-            "group %s: thrown out, %d messages in hand go to others", self.about.group_id, held
-        )
+        self._tell_lost(lost, "thrown out")
         self._forget(lost)
+
+    def _tell_lost(self, lost: Iterable[Part], why: Any) -> None:
+        held = sum(len(part.in_flight) for part in lost)
+        _log.warning("group %s: %d in hand go to others: %s", self.about.group_id, held, why)
 
     def _forget(self, parts: Iterable[Part]) -> None:
         for part in parts:
             part.is_closing = part.is_gone = True
             self.parts.pop(part.place, None)
+            if not part.is_written:
+                self._unwritten[part.place] = part
         self._rest()
 
     async def _closing(self) -> None:
         """The last word to Kafka; afterwards nobody uses the client but its thread."""
-        await self._give_up(list(self.parts), wait=False)
+        parts = list(self.parts.values())
+        for part in parts:
+            part.is_closing = True
+        try:
+            # Nobody waits for it: the commit may wait until a rebalance is over.
+            deadline = self._loop.time() + self.about.timeout
+            while (error := await self._commit()) is not None:
+                if not _passes(error.args[0]) or self._loop.time() > deadline:
+                    raise error
+                await asyncio.sleep(COMMIT_PAUSE)
+        except (library().KafkaException, TimeoutError) as error:
+            _log.warning("group %s: not committed at its end: %s", self.about.group_id, error)
+        self._forget(parts)
         self.is_closed = True
 
     def _closed(self) -> None:
@@ -646,7 +762,7 @@ class Member:
             return
         try:
             client.subscribe(
-                list(self.about.topics),
+                [self.about.main],
                 on_assign=self._on_assign,
                 on_revoke=self._on_revoke,
                 on_lost=self._on_lost,
@@ -682,8 +798,7 @@ class Member:
     def _on_assign(self, client: Consumer, places: list[TopicPartition]) -> None:
         if not places:
             return
-        known = client.committed(places, timeout=self.about.timeout)
-        parts = [self._part(one) for one in known]
+        parts = [self._part(one) for one in self._known(client, self._with_retries(places))]
         beginning = library().OFFSET_BEGINNING
         self._ask(client, self._assigned(parts))
         client.incremental_assign(
@@ -693,6 +808,30 @@ class Member:
             ]
         )
 
+    def _with_retries(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Partitions of the topic, and those of the same number of its topics for retries."""
+        made: list[TopicPartition] = []
+        for one in places:
+            made.append(library().TopicPartition(one.topic, one.partition))
+            made.extend(
+                library().TopicPartition(name, one.partition)
+                for name in self.about.retries
+                if one.partition < self.about.partitions[name]
+            )
+        return made
+
+    def _known(self, client: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
+        """Where the group stands. An answer that is missing is not "at the beginning"."""
+        deadline = time.monotonic() + self.about.timeout
+        while True:
+            known = client.committed(places, timeout=self.about.timeout)
+            wrong = [one.error for one in known if one.error is not None]
+            if not wrong:
+                return known
+            if wrong[0].code() not in _temporary() or time.monotonic() > deadline:
+                raise library().KafkaException(wrong[0])
+            time.sleep(COMMIT_PAUSE)
+
     def _part(self, known: TopicPartition) -> Part:
         place = (known.topic, known.partition)
         mark = self.about.marks.get(known.topic, {}).get(known.partition)
@@ -700,13 +839,23 @@ class Member:
         done = unpack(base, known.metadata) if base is not None else set[int]()
         if mark is not None and (base is None or base < mark):
             base, done = mark, set[int]()  # what a group of that name had before does not count
-        return Part(place, self.about.topics[known.topic], base, done, next=base or 0)
+        return Part(place, self.about.retries.get(known.topic), base, done, base, next=base or 0)
 
     def _on_revoke(self, client: Consumer, places: list[TopicPartition]) -> None:
-        self._ask(client, self._give_up([(one.topic, one.partition) for one in places], wait=True))
+        self._part_with(client, places, self._give_up)
 
     def _on_lost(self, client: Consumer, places: list[TopicPartition]) -> None:
-        self._ask(client, self._lost([(one.topic, one.partition) for one in places]))
+        self._part_with(client, places, self._lost)
+
+    def _part_with(
+        self,
+        client: Consumer,
+        places: Iterable[TopicPartition],
+        how: Callable[[Sequence[Place]], Any],
+    ) -> None:
+        going = self._with_retries(places)
+        self._ask(client, how([(one.topic, one.partition) for one in going]))
+        client.incremental_unassign(going)
 
     def _post(self, call: Callable[..., None], *args: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody listens any more
@@ -750,11 +899,37 @@ def _committed(part: Part) -> TopicPartition:
     return made
 
 
+def _is_written(record: Record) -> bool:
+    return record.ticket is None or record.ticket <= record.part.written
+
+
+def _passes(error: KafkaError) -> bool:
+    """True when a commit may succeed a moment later."""
+    return error.code() in _rebalancing() | _temporary()
+
+
 def _rebalancing() -> frozenset[int]:
     """What a commit is told while the members of the group change."""
     errors = library().KafkaError
     return frozenset(
         {errors.REBALANCE_IN_PROGRESS, errors.ILLEGAL_GENERATION, errors.UNKNOWN_MEMBER_ID}
+    )
+
+
+def _temporary() -> frozenset[int]:
+    """What passes by itself, while a group moves to another broker or one is slow."""
+    errors = library().KafkaError
+    return frozenset(
+        {
+            errors.COORDINATOR_LOAD_IN_PROGRESS,
+            errors.COORDINATOR_NOT_AVAILABLE,
+            errors.NOT_COORDINATOR,
+            errors.REQUEST_TIMED_OUT,
+            errors.UNSTABLE_OFFSET_COMMIT,
+            errors._TIMED_OUT,  # noqa: SLF001 - its name
+            errors._TRANSPORT,  # noqa: SLF001 - its name
+            errors._WAIT_COORD,  # noqa: SLF001 - its name
+        }
     )
 
 
