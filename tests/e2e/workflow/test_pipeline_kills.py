@@ -1,18 +1,10 @@
 """A process is killed between any two steps of a pipeline; another one goes on."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import anyio
 import pytest
-from tests.e2e.workflow.test_kills import (  # noqa: F401 - fixtures
-    database,
-    effects,
-    kill_after,
-    postgres_url,
-    url,
-)
+from tests.e2e.workflow.test_kills import effects, kill_after, settled
 
 pytestmark = [pytest.mark.anyio, pytest.mark.chaos, pytest.mark.timeout(900)]
 
@@ -21,28 +13,7 @@ STEPS = ["left", "right", "s0", "s1", "s2", "s3", "s4", "s5", "yes"]
 WRITING = ["left", "right", "s0", "s1", "s3", "s5", "yes"]
 
 
-@pytest.fixture
-def start():
-    started = []
-
-    def run(*arguments):
-        process = subprocess.Popen(
-            [sys.executable, str(WORKER), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield run
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-async def test_a_kill_between_any_two_steps_repeats_none_that_was_stored(database, url, start):  # noqa: F811 - fixtures
+async def test_a_kill_between_any_two_steps_repeats_none_that_was_stored(database, url, start):
     # Writes: s0, s1, the choice, yes, s2, s3, left and right in one or two, s4, s5, the end.
     counts = range(1, 10)
     stored = {}
@@ -53,6 +24,7 @@ async def test_a_kill_between_any_two_steps_repeats_none_that_was_stored(databas
     async with anyio.create_task_group() as group:
         for writes in counts:
             group.start_soon(one, writes)
+    await settled(database, "effects")
     before = {writes: await effects(database, f"run-{writes}") for writes in counts}
     process = start(url, "again", *(f"run-{writes}" for writes in counts))
     output, errors = await anyio.to_thread.run_sync(process.communicate)

@@ -3,16 +3,13 @@
 import os
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import anyio
 import pytest
+from tests.e2e.workflow.test_kills import effects, settled
 
 from lexigram.contracts.workflow import SagaState
-from lexigram.sql import Database
-from lexigram.sql.migrate import upgrade
 from lexigram.workflow.saga import SqlSagaStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.chaos, pytest.mark.timeout(900)]
@@ -20,45 +17,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.chaos, pytest.mark.timeout(900)]
 WORKER = Path(__file__).with_name("saga_worker.py")
 ROUNDS = int(os.environ.get("LEX_CHAOS_ROUNDS", "1"))
 STEPS = [f"s{number}" for number in range(6)]
-
-
-@pytest.fixture
-def url(empty_url):
-    return empty_url
-
-
-@pytest.fixture
-async def database(url):
-    async with Database(url) as opened:
-        await upgrade(opened)
-        await opened.execute("CREATE TABLE effects (run TEXT, node TEXT)")
-        yield opened
-
-
-@pytest.fixture
-def start():
-    started = []
-
-    def run(*arguments):
-        process = subprocess.Popen(
-            [sys.executable, str(WORKER), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield run
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-async def effects(database, run_id):
-    found = await database.execute_query("SELECT node FROM effects WHERE run = ?", (run_id,))
-    return [row["node"] for row in found.rows]
 
 
 async def killed_after(process, lines):
@@ -140,6 +98,7 @@ async def test_a_bulk_run_that_is_killed_again_and_again_repeats_no_finished_bat
         for _ in range(3):
             process = start(url, "bulk", "first", operation)
             given = await killed_after(process, chance.randint(1, 10))
+            await settled(database, "effects", "lexigram_bulk_batches")
             marked = await database.execute_query(
                 "SELECT batch_id FROM lexigram_bulk_batches WHERE operation_id = ?", (operation,)
             )
