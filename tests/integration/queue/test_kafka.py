@@ -29,9 +29,9 @@ __all__ = ["kafka_producer", "kafka_servers"]  # fixtures
 
 pytestmark = pytest.mark.anyio
 
-PRODUCE, OFFSET_COMMIT, HEARTBEAT = 0, 8, 12  # numbers of the protocol
+PRODUCE, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT = 0, 8, 9, 12  # numbers of the protocol
 NOT_ENOUGH_REPLICAS, TOPIC_AUTHORIZATION_FAILED, MSG_SIZE_TOO_LARGE = 19, 29, 10
-ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS = 22, 27
+ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED = 22, 27, 30
 
 
 @pytest.fixture(scope="module")
@@ -288,6 +288,18 @@ async def test_a_member_that_was_thrown_out_does_not_wait_for_its_handlers(make,
     assert {one.message.payload for one in held if one.receipt.record.part.is_gone} >= set(
         came[second]
     )
+
+
+async def test_a_member_that_may_not_know_where_its_group_stands_says_the_fix_and_begins_anew(
+    make, double, topic
+):
+    driver = await make()
+    await driver.declare(topic, "g")
+    await driver.publish_many(messages(topic, b"1"))
+    double.command("errors", OFFSET_FETCH, GROUP_AUTHORIZATION_FAILED, 1)
+    with pytest.raises(KafkaQueueError, match="allow Read on groups"):
+        await take(driver, topic)
+    assert bodies(await take(driver, topic)) == [b"1"]
 
 
 class Committed:

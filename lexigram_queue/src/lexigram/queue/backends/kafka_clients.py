@@ -355,6 +355,7 @@ class Member:
         self._unwritten: dict[Place, Part] = {}
         self._failure: KafkaError | None = None
         self._is_at_work = False  # read by the thread
+        self._trouble: Any = None  # of a rebalance; poll would raise something else instead
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._idle: asyncio.TimerHandle | None = None
@@ -749,6 +750,7 @@ class Member:
 
     def _closed(self) -> None:
         self.is_closed = True
+        self._stopped.set()
         self.ended.set()
         self._news.set()
 
@@ -770,6 +772,8 @@ class Member:
             while not self._stopped.is_set():
                 self._obey(client)
                 first = client.poll(POLL_BUSY if self._is_at_work else POLL)
+                if self._trouble is not None:
+                    raise self._trouble
                 if first is not None:
                     self._post(self._came, [first, *client.consume(BATCH, timeout=0)])
         except library().KafkaException as error:
@@ -798,7 +802,11 @@ class Member:
     def _on_assign(self, client: Consumer, places: list[TopicPartition]) -> None:
         if not places:
             return
-        parts = [self._part(one) for one in self._known(client, self._with_retries(places))]
+        try:
+            parts = [self._part(one) for one in self._known(client, self._with_retries(places))]
+        except library().KafkaException as error:
+            self._trouble = error
+            return
         beginning = library().OFFSET_BEGINNING
         self._ask(client, self._assigned(parts))
         client.incremental_assign(
@@ -855,7 +863,9 @@ class Member:
     ) -> None:
         going = self._with_retries(places)
         self._ask(client, how([(one.topic, one.partition) for one in going]))
-        client.incremental_unassign(going)
+        # Not those that never were, as something went wrong before: it would be refused.
+        there = {(one.topic, one.partition) for one in client.assignment()}
+        client.incremental_unassign([one for one in going if (one.topic, one.partition) in there])
 
     def _post(self, call: Callable[..., None], *args: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody listens any more
