@@ -3,7 +3,7 @@
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import anyio
@@ -83,6 +83,27 @@ def postgres_url(services: dict[str, Service]) -> Iterator[str]:
     anyio.run(_upgrade, url)
     yield url
     anyio.run(_execute, server, f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.fixture
+async def empty_schema(services: dict[str, Service]) -> AsyncIterator[str]:
+    """The address of a PostgreSQL schema of this test alone, without tables."""
+    schema = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
+    server = f"postgresql://postgres@{services['postgresql'].address}/test"
+    await _execute(server, f"CREATE SCHEMA {schema}")
+    yield f"{server}?search_path={schema}"
+    await _execute(server, f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service("postgresql"))]
+)
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database of this test alone, without tables: once on SQLite, once on PostgreSQL."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/test.db"
+    url: str = request.getfixturevalue("empty_schema")
+    return url
 
 
 async def _upgrade(url: str) -> None:

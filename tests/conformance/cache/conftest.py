@@ -4,7 +4,6 @@ import os
 import secrets
 from contextlib import asynccontextmanager
 
-import asyncpg
 import pytest
 from redis.asyncio import Redis
 from sqlalchemy.dialects import postgresql
@@ -40,16 +39,10 @@ async def sqlite(tmp_path):
 
 
 @pytest.fixture
-async def postgres(services):
-    schema = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
-    server = f"postgresql://postgres@{services['postgresql'].address}/test"
-    admin = await asyncpg.connect(server)
-    await admin.execute(f"CREATE SCHEMA {schema}")
-    async with Database(f"{server}?search_path={schema}") as database:
+async def postgres(empty_schema):
+    async with Database(empty_schema) as database:
         await create_tables(database)
         yield database
-    await admin.execute(f"DROP SCHEMA {schema} CASCADE")
-    await admin.close()
 
 
 @pytest.fixture
@@ -60,7 +53,7 @@ def prefix():
 @pytest.fixture
 async def redis(services, prefix):
     url = f"redis://{services['redis'].address}/0"
-    made = RedisConnection(url, timeout=1.0)
+    made = RedisConnection(url, timeout=10.0)
     yield made
     await made.aclose()
     async with Redis.from_url(url) as client:

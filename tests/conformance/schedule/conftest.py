@@ -1,10 +1,7 @@
 """A scheduler on both databases, a clock in the hand, and a queue that joins transactions."""
 
-import os
-import secrets
 from datetime import UTC, datetime
 
-import asyncpg
 import pytest
 
 from lexigram import clock
@@ -48,23 +45,11 @@ def now():
         yield fake
 
 
-@pytest.fixture
-async def postgres_url(services):
-    """A schema of this test."""
-    schema = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
-    server = f"postgresql://postgres@{services['postgresql'].address}/test"
-    admin = await asyncpg.connect(server)
-    await admin.execute(f"CREATE SCHEMA {schema}")
-    yield f"{server}?search_path={schema}"
-    await admin.execute(f"DROP SCHEMA {schema} CASCADE")
-    await admin.close()
-
-
 @pytest.fixture(
     params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service("postgresql"))]
 )
 def url(request):
-    return "sqlite://" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    return "sqlite://" if request.param == "sqlite" else request.getfixturevalue("empty_schema")
 
 
 @pytest.fixture

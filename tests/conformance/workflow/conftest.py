@@ -3,7 +3,6 @@
 import os
 import secrets
 
-import asyncpg
 import pytest
 from redis.asyncio import Redis
 
@@ -20,16 +19,10 @@ async def sqlite(tmp_path):
 
 
 @pytest.fixture
-async def postgres(services):
-    schema = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
-    server = f"postgresql://postgres@{services['postgresql'].address}/test"
-    admin = await asyncpg.connect(server)
-    await admin.execute(f"CREATE SCHEMA {schema}")
-    async with Database(f"{server}?search_path={schema}") as database:
+async def postgres(empty_schema):
+    async with Database(empty_schema) as database:
         await upgrade(database)
         yield database
-    await admin.execute(f"DROP SCHEMA {schema} CASCADE")
-    await admin.close()
 
 
 @pytest.fixture

@@ -46,8 +46,8 @@ async def sqlite_tables(tmp_path):
 
 
 @pytest.fixture
-async def postgresql_tables(postgres_url):
-    return await migrated(postgres_url)
+async def postgresql_tables(empty_schema):
+    return await migrated(empty_schema)
 
 
 async def migrated(url):
