@@ -115,7 +115,11 @@ USES_PARAMS = "SELECT id FROM lexigram_durable_groups WHERE param_id = ? LIMIT 1
 LOCKS = "SELECT * FROM resourcelock ORDER BY resource_key"
 WORKERS = "SELECT * FROM workercheckin ORDER BY first_checkin"
 
-# Primary key; row lock, so that a retry waits for the removal and then finds nothing.
+# Index (group_id, status); row locks from the highest number down, and before that of the group, as
+# everybody who waits for several. A retry skips them and finds nothing.
+_HOLD_RUNS = """
+SELECT id FROM lexigram_durable_runs WHERE group_id = ? ORDER BY id DESC FOR UPDATE"""
+# Primary key; row lock.
 _CLOSED_POSTGRES = "SELECT id, completed_at FROM lexigram_durable_groups WHERE id = ? FOR UPDATE"
 _CLOSED_SQLITE = "SELECT id, completed_at FROM lexigram_durable_groups WHERE id = ?"
 _OF_GROUP = "(SELECT id FROM lexigram_durable_runs WHERE group_id = ?)"
@@ -247,20 +251,12 @@ class Overview:
 
         Raises RunNotFoundError, and GroupBusyError while runs of it are not final.
         """
-        closed = _CLOSED_SQLITE if self._db.dialect == "sqlite" else _CLOSED_POSTGRES
 
         def steps() -> Steps[Mapping[str, int]]:
-            group = (yield closed, (group_id,)).first()
-            if group is None:
-                raise RunNotFoundError(
-                    f"there is no group {group_id}", details={"group_id": group_id}
-                )
-            if group["completed_at"] is None:
-                raise GroupBusyError(
-                    f"group {group_id} has runs that are not final",
-                    details={"group_id": group_id},
-                    hint=f"cancel it first: lexigram workflow cancel {group_id}",
-                )
+            _ended(group_id, (yield _CLOSED_SQLITE, (group_id,)).first())
+            if self._db.dialect == "postgresql":
+                yield _HOLD_RUNS, (group_id,)
+                _ended(group_id, (yield _CLOSED_POSTGRES, (group_id,)).first())
             attempts = (yield FORGET_HISTORY, (group_id,)).row_count
             yield shared.FORGET_EVENTS, (group_id,)
             yield shared.FORGET_LIFECYCLE, (group_id,)
@@ -273,6 +269,17 @@ class Overview:
     async def _rows(self, statement: str, params: Sequence[Any]) -> Sequence[Row]:
         result: QueryResult = await translated(lambda: self._db.execute_query(statement, params))
         return result.rows
+
+
+def _ended(group_id: int, group: Row | None) -> None:
+    if group is None:
+        raise RunNotFoundError(f"there is no group {group_id}", details={"group_id": group_id})
+    if group["completed_at"] is None:
+        raise GroupBusyError(
+            f"group {group_id} has runs that are not final",
+            details={"group_id": group_id},
+            hint=f"cancel it first: lexigram workflow cancel {group_id}",
+        )
 
 
 def _twice(*values: Any) -> tuple[Any, ...]:
