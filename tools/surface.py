@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_origin
 
 ROOT = Path(__file__).resolve().parent.parent
 SNAPSHOT = ROOT / "tests" / "surface" / "surface.json"
@@ -69,6 +69,8 @@ def describe(name: str, value: Any) -> Iterator[str]:
     """The lines of one name: what it is, and for a class its bases and public members."""
     if isinstance(value, ModuleType):
         yield f"module {value.__name__}"
+    elif get_origin(value) is not None:  # its signature would be different in each Python
+        yield f"alias {name}"
     elif inspect.isclass(value):
         yield from _class(name, value)
     elif callable(value):
