@@ -128,7 +128,7 @@ async def test_ctrl_c_ends_it_cleanly_and_a_second_run_goes_on(endpoint, start, 
     stopped = await ended(process)
     assert stopped.code == ExitCode.INTERRUPTED, stopped.err
     status = (await here("ingest", "status", "--json", env=env)).data["ingestions"][0]
-    assert status["status"] == "RUNNING"
+    assert status["status"] == "INTERRUPTED"
     assert status["running"] + status["pending"] > 0
     endpoint.hold = None
     done = await here("ingest", "files", "--json", env=env)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import anyio.to_thread
 from attrs import field, frozen
 
 from lexigram.ai.workers.batch_embedding.worker import BatchEmbeddingWorker
+from lexigram.ai.workers.document_ingestion.contents import content_hash
 from lexigram.ai.workers.errors import WorkerError
 from lexigram.contracts.ai.rag import ChunkerProtocol, ChunkProtocol, DocumentProtocol
 from lexigram.contracts.core.errors import LexigramError
@@ -139,4 +139,4 @@ def _id_of(document: DocumentProtocol) -> str:
         if document.metadata.get(key):
             return str(document.metadata[key])
     content = document.content.encode("utf-8", "surrogatepass")
-    return f"sha256-{hashlib.sha256(content).hexdigest()}"
+    return content_hash(content)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 
 from attrs import frozen
 
+from lexigram.ai.workers.document_ingestion.contents import content_hash_of
 from lexigram.ai.workers.document_ingestion.errors import (
     DocumentMissingError,
     DocumentOutsideRootError,
@@ -19,7 +20,6 @@ from lexigram.ai.workers.document_ingestion.errors import (
 )
 
 _READ_BYTES = 1024 * 1024
-_HASH_PREFIX = "sha256-"  # as durable runs name documents
 
 
 @frozen(kw_only=True)
@@ -155,8 +155,5 @@ def _looked_at(
 
 
 def _hash(path: Path) -> str:
-    hasher = hashlib.sha256()
     with path.open("rb") as file:
-        while data := file.read(_READ_BYTES):
-            hasher.update(data)
-    return _HASH_PREFIX + hasher.hexdigest()
+        return content_hash_of(iter(partial(file.read, _READ_BYTES), b""))

@@ -238,6 +238,8 @@ def _sentence(outcome: Outcome) -> str:
 
 
 def _show_status(session: Session) -> None:
+    from lexigram.ai.workers.cli.ingestion import INTERRUPTED
+
     async def work(ingestion: FileIngestion) -> dict[str, Any]:
         return await ingestion.status()
 
@@ -255,6 +257,8 @@ def _show_status(session: Session) -> None:
         if index
         else "the index is empty"
     )
+    if any(one["status"] == INTERRUPTED for one in facts["ingestions"]):
+        output.note(f"{INTERRUPTED}: the same command goes on where it was")
     failures = [failure for one in facts["ingestions"] for failure in one["failures"]]
     if failures:
         rows = [{**one, "file": shown_path(one["file"])} for one in failures]

@@ -15,6 +15,7 @@ from attrs import frozen
 from lexigram import clock
 from lexigram.ai.workers.cli.files import BadFile, Found, FoundFile, absolute, find_files, is_below
 from lexigram.ai.workers.cli.ledger import Ledger, Ledgers
+from lexigram.ai.workers.cli.processes import has_ended, this_process
 from lexigram.ai.workers.config import WorkersConfig
 from lexigram.ai.workers.document_ingestion.stages import document_id_of
 from lexigram.ai.workers.figures import IngestionFigures
@@ -35,6 +36,7 @@ SOURCE = "files"  # of every document that comes from a path
 _NO_FIGURES = dict.fromkeys(("completed", "running", "pending", "failed"))
 _PATIENCE_SECONDS = 60.0
 _TRIES = 3  # when files change while they are read
+INTERRUPTED = "INTERRUPTED"  # beside RunStatus: the command has ended, its files have not
 _FINAL = (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED)
 # Steps at once. Stores that wait together share a commit: with 4 of them 360 chunks a second on two
 # busy cores, with 8 440, with 16 445.
@@ -197,7 +199,7 @@ class FileIngestion:
         done = [one for one in work.todo if one.path not in bad] if is_whole else []
         removed = await self._pruned(request, work.gone) if request.prune else 0
         ledger.files = {one.path: one.hash for one in (*work.unchanged, *done)}
-        ledger.made_by = work.made_by
+        ledger.made_by, ledger.process = work.made_by, None
         await self._ledgers.write(ledger)
         return Outcome(
             group=None if stats is None else ledger.group,
@@ -249,7 +251,7 @@ class FileIngestion:
             return {**facts, "status": "REMOVED", **_NO_FIGURES, "failures": []}
         return {
             **facts,
-            "status": stats.group_status.value,
+            "status": await _status(ledger, stats.group_status),
             "completed": stats.completed,
             "running": stats.running,
             "pending": stats.pending,
@@ -374,6 +376,7 @@ class FileIngestion:
             group = await submit()
         ledger.group, ledger.key = group, key
         ledger.began, ledger.found = clock.timestamp(), len(work.todo)
+        ledger.process = await anyio.to_thread.run_sync(this_process)
         ledger.refused = {one.path: one.reason for one in work.bad}
         await self._ledgers.write(ledger)
         return group
@@ -408,6 +411,14 @@ class FileIngestion:
                 await collection.delete_by_filter({"document_id": document_id_of(SOURCE, path)})
             await self._runs.forget(path, SOURCE)
         return len(gone)
+
+
+async def _status(ledger: Ledger, group: RunStatus) -> str:
+    """Of the group, unless nobody is left who waits for its end."""
+    if group in _FINAL:
+        return group.value
+    is_left = ledger.process is None or await anyio.to_thread.run_sync(has_ended, ledger.process)
+    return INTERRUPTED if is_left else group.value
 
 
 def _gone(stored: Mapping[str, str], roots: Sequence[str], found: Found) -> list[str]:

@@ -28,6 +28,8 @@ class Ledger:
     # the group of the last ingestion, and what names its documents; None before the first
     group: int | None = None
     key: str = ""
+    # the process of the last one, as processes.this_process() names it; None when it came to its end
+    process: dict[str, Any] | None = None
     # when the last one began, as seconds since 1970, and how many files it was about
     began: float = 0.0
     found: int = 0

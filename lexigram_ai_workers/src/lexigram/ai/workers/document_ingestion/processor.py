@@ -13,6 +13,7 @@ from lexigram import clock
 from lexigram.ai.workers.batch_embedding.cache import EmbeddingCache
 from lexigram.ai.workers.document_ingestion.chunker import DocumentChunker, chunking_config
 from lexigram.ai.workers.document_ingestion.config import ChunkingConfig
+from lexigram.ai.workers.document_ingestion.contents import content_hash
 from lexigram.ai.workers.document_ingestion.errors import DocumentWithoutTextError
 from lexigram.ai.workers.document_ingestion.parser import (
     DocumentParser,
@@ -25,7 +26,6 @@ from lexigram.ai.workers.document_ingestion.stages import (
     chunks_of,
     collection_for,
     config_key_of,
-    content_hash,
     is_stored,
     notes_of,
     records_of,

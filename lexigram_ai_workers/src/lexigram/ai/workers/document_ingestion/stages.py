@@ -62,11 +62,6 @@ def document_id_of(source: str, uri: str) -> str:
     return hashlib.sha256(f"{source}\0{uri}".encode()).hexdigest()[:32]
 
 
-def content_hash(data: bytes) -> str:
-    """The name of a content, as durable runs give it too."""
-    return f"sha256-{hashlib.sha256(data).hexdigest()}"
-
-
 def config_key_of(
     chunking: ChunkingConfig, parser: str | None = None, metadata: Mapping[str, Any] | None = None
 ) -> str:

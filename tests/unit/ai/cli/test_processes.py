@@ -1,0 +1,69 @@
+"""A process that was noted down is known again, and known to be gone."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lexigram.ai.workers.cli.ingestion import _status
+from lexigram.ai.workers.cli.ledger import Ledger
+from lexigram.ai.workers.cli.processes import has_ended, this_process
+from lexigram.contracts.workflow.durable import RunStatus
+
+
+@pytest.fixture
+def other():
+    """Another process, as it names itself, and the process."""
+    code = (
+        "import json, sys; from lexigram.ai.workers.cli.processes import this_process;"
+        "print(json.dumps(this_process()), flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.kill()
+
+
+def test_this_process_has_not_ended():
+    assert this_process()["pid"] == os.getpid()
+    assert not has_ended(this_process())
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_process_that_was_killed_has_ended_also_before_it_is_buried(other, is_known):
+    noted = json.loads(other.stdout.readline())
+    if not is_known:  # where there is no /proc
+        noted["started"] = None
+    assert not has_ended(noted)
+    other.kill()
+    if is_known:
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        assert has_ended(noted)
+    other.wait()
+    assert has_ended(noted)
+
+
+def test_a_number_that_another_process_has_by_now_is_not_the_same_process():
+    assert has_ended({**this_process(), "started": "1"})
+
+
+def test_of_another_machine_nothing_is_known():
+    assert not has_ended({"host": "elsewhere.invalid", "pid": 1, "started": "1"})
+
+
+@pytest.fixture
+def mine():
+    return this_process()
+
+
+@pytest.mark.anyio
+async def test_an_ingestion_whose_process_has_ended_before_its_files_is_interrupted(mine):
+    ledger = Ledger(roots=[], process=mine)
+    assert await _status(ledger, RunStatus.RUNNING) == "RUNNING"
+    ledger.process = {**mine, "started": "1"}
+    assert await _status(ledger, RunStatus.PENDING) == "INTERRUPTED"
+    assert await _status(ledger, RunStatus.RUNNING) == "INTERRUPTED"
+    assert await _status(ledger, RunStatus.COMPLETED) == "COMPLETED"
