@@ -73,7 +73,7 @@ def lexigram(tmp_path):
     return call
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_list_run_pause_status_resume_history_and_graph(lexigram):
     listed = json.loads(lexigram("workflow", "ls", "--json"))["workflows"]
     assert [(item["name"], item["kind"]) for item in listed] == [
@@ -123,7 +123,7 @@ def create():
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_generated_code_runs_as_it_is(lexigram, tmp_path):
     lexigram("generate", "workflow_def", "approve-order", app=False)
     lexigram("generate", "pipeline", "onboarding", "--steps", "validate,send mail", app=False)
