@@ -1,5 +1,8 @@
 """The azure_servicebus driver on a double: what its suite cannot ask: errors, faults, foreign programs."""
 
+import asyncio
+import gc
+
 import anyio
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -228,6 +231,27 @@ async def test_the_first_renewal_of_a_lock_waits_for_no_link(driver, monkeypatch
     assert list(await driver.extend_many(got, LEASE)) == []
     await driver.ack_many(got)
     assert opened == []
+
+
+async def test_a_renewal_is_cancelled_and_the_driver_closed_without_a_task_nobody_hears_of(double):
+    """The client asks in tasks of its own; the loop tells of one whose error nobody took."""
+    told, loop = [], asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: told.append(context))
+    for milliseconds in (1, 4, 12):
+        driver = driver_on(settings_of(double), place_name())
+        await driver.connect()
+        await driver.declare("orders", "g")
+        await publish(driver, b"1")
+        got = await take(driver)
+        with anyio.move_on_after(milliseconds / 1000):
+            while True:
+                await driver.extend_many(got, LEASE)
+        await driver.close()
+        del got
+        gc.collect()
+    loop.set_exception_handler(before)
+    assert told == []
 
 
 async def test_consumers_go_on_after_all_connections_were_cut(double):

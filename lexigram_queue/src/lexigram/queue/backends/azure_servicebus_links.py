@@ -32,6 +32,7 @@ GATHER: Final = 0.003  # seconds from the first message of a batch for those rig
 PAUSED_FOR: Final = 0.25  # seconds between looks at a queue that is held back
 CLOSE_SECONDS: Final = 5.0
 OPENING: Final = 1.0  # seconds until a connection is made, if it can be
+ASKING: Final = 2.0  # seconds until a request is answered, if it is
 COMPLETED, ABANDONED, DEAD = "completed", "abandoned", "suspended"
 
 _log = logging.getLogger(__name__)
@@ -260,16 +261,26 @@ class Inbox:
 
 async def open_link(link: ServiceBusReceiver | ServiceBusSender) -> None:
     """Open it, or find it open. Cancelled early, the client would leave its socket open."""
+    await _whole(link.__aenter__(), OPENING)
+
+
+async def _whole(work: Awaitable[Any], seconds: float) -> Any:
+    """Await what the client does; cancelled, it has so long from its beginning to end by itself.
+
+    The client waits for tasks of its own, and a scope of anyio cancels again and again: they would
+    be left alone, and end with an error nobody hears of.
+    """
     loop = asyncio.get_running_loop()
-    early = loop.time() + OPENING
-    task = asyncio.ensure_future(link.__aenter__())
+    until, task = loop.time() + seconds, asyncio.ensure_future(work)
     try:
-        await asyncio.shield(task)
+        return await asyncio.shield(task)
     except asyncio.CancelledError:
         with anyio.CancelScope(shield=True):
-            await asyncio.wait([task], timeout=max(0.0, early - loop.time()))
+            await asyncio.wait([task], timeout=max(0.0, until - loop.time()))
             task.cancel()
             await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # heard; whoever asked is gone
         raise
 
 
@@ -358,7 +369,7 @@ async def renew_keyed(held: Held) -> bool:
 async def _asked(request: Awaitable[Any]) -> bool:
     errors = require_library("azure.servicebus.exceptions", extra=EXTRA)
     try:
-        await request
+        await _whole(request, ASKING)
     except (
         errors.MessageLockLostError,
         errors.SessionLockLostError,
