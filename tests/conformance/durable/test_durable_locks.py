@@ -170,6 +170,39 @@ async def test_removing_a_group_and_a_retry_do_not_wait_for_each_other(engine, o
     assert await engine.store.run(top) is None
 
 
+async def test_an_error_that_waited_for_the_reaper_finds_its_lease_gone(engine, other):
+    """The lease is looked at by the statement that writes, not before it."""
+    submitted = await engine.submit(plan("leaf", "next", retries=3), [NewRun()])
+    claim = await claimed(engine, "L1")
+    error = engine.error_step(claim.step_id, "L1", "boom")
+    async with beside(other, RUN, claim.run_id, lambda: error) as (held, done):
+        await held.execute(
+            "UPDATE lexigram_durable_runs SET lease = 'L2', worker_id = 'x' WHERE id = ?",
+            (claim.run_id,),
+        )  # as a reap and a new claim in between
+    assert done == [None]
+    [first, _] = await engine.steps(submitted.runs[0])
+    assert (first.status, first.worker_id, first.retry) == (RunStatus.RUNNING, "x", 0)
+    assert await engine.attempts(submitted.runs[0]) == []
+
+
+async def test_the_reaper_leaves_alone_what_is_just_ending(engine, other):
+    """It skips the row, instead of taking back by its number what it saw before."""
+    await engine.submit(plan("leaf", "next"), [NewRun()])
+    claim = await claimed(engine, "L1")
+    await engine.database.execute("UPDATE lexigram_durable_runs SET lease_until = 1")
+    async with other.transaction() as held:
+        await held.execute(RUN, (claim.run_id,))
+        assert (await engine.reap([])).steps == []
+        await held.execute(
+            "UPDATE lexigram_durable_runs SET status = 'ready', step_no = 2, step_type = 'next',"
+            " lease = NULL, lease_until = NULL, worker_id = NULL WHERE id = ?",
+            (claim.run_id,),
+        )  # as the end of its step
+    assert (await engine.reap([])).steps == []
+    assert (await engine.store.run(claim.run_id))["step_no"] == 2
+
+
 async def test_trees_that_end_are_cancelled_and_retried_at_once_leave_nobody_waiting(
     engine, postgres_url
 ):

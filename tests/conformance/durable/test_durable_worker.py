@@ -336,6 +336,27 @@ async def test_leases_are_renewed_while_a_handler_blocks_the_loop(engine):
         await worker.stop()
 
 
+async def test_the_lock_of_a_step_is_renewed_while_its_handler_blocks_the_loop(engine):
+    grew = []
+
+    async def parse():
+        before = (await engine.locks.get("K")).expires_at
+        enough, limit = worker._heart.beats + 2, time.monotonic() + GUARD
+        while worker._heart.beats < enough:  # nothing else runs in this loop meanwhile
+            assert time.monotonic() < limit
+        grew.append((await engine.locks.get("K")).expires_at > before)
+
+    config = WorkerConfig(poll_interval=0.1, checkin_interval=0.1)
+    worker = Worker(config, engine, {"parse": parse})
+    await worker.start()
+    try:
+        submitted = await engine.submit(plan(resource_key="K"), [NewRun()])
+        assert await ended(engine, submitted) is RunStatus.COMPLETED
+        assert grew == [True]
+    finally:
+        await worker.stop()
+
+
 async def test_steps_of_a_dead_worker_are_done_by_a_live_one(engine, running):
     submitted = await engine.submit(plan(), [NewRun()])
     await engine.claim_next_step("dead", "L1")
