@@ -1,5 +1,6 @@
 """Runs the double as a process of its own: ``with PubSubDouble() as double: double.host``."""
 
+import asyncio
 import importlib.util
 import json
 import subprocess
@@ -29,10 +30,22 @@ def demand_pubsub():
 
 
 def _keep_grpc():
-    """Without it, the library stops its thread with the last channel: whenever that is collected."""
+    """Without it, the library stops its thread with the last channel: whenever that is collected.
+
+    In a loop that is never closed, because the library does not bear that; and in one of its own,
+    because between tests there is none.
+    """
     import grpc.aio
 
-    grpc.aio.init_grpc_aio()
+    async def begin():
+        grpc.aio.init_grpc_aio()
+
+    if not _KEPT:
+        _KEPT.append(asyncio.new_event_loop())
+        _KEPT[0].run_until_complete(begin())
+
+
+_KEPT = []
 
 
 class PubSubDouble:
