@@ -50,7 +50,7 @@ from lexigram.testing.fakes import FakeTracer
 
 pytestmark = pytest.mark.anyio
 
-LEASE = 1.0
+LEASE = 2.0
 QUICK = RetryPolicy(base=0.01, cap=0.01)
 SETTLED = partial(wait_until, timeout=60)
 LIVE = [

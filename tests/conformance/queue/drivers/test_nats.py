@@ -19,7 +19,7 @@ BACKLOG = 250
 
 def _driver(stream: str) -> NATSDriver:
     return NATSDriver(
-        URL, stream=stream, visibility_timeout=1.0, max_backlog=BACKLOG, dedup_window=60.0
+        URL, stream=stream, visibility_timeout=2.5, max_backlog=BACKLOG, dedup_window=60.0
     )
 
 

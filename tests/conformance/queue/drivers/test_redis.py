@@ -22,7 +22,7 @@ class TestRedisDriver(DriverConformance):
         prefix = f"lex-{os.getpid()}-{secrets.token_hex(4)}"
         url = f"redis://{services['redis'].address}/0"
         return lambda: RedisDriver(
-            url, prefix=prefix, visibility_timeout=1.0, max_backlog=BACKLOG, dedup_window=60.0
+            url, prefix=prefix, visibility_timeout=2.5, max_backlog=BACKLOG, dedup_window=60.0
         )
 
     @pytest.fixture

@@ -9,7 +9,7 @@ BACKLOG = 250
 
 
 def member(url):
-    return SqlDriver(url, visibility_timeout=1.0, max_backlog=BACKLOG, dedup_window=60.0)
+    return SqlDriver(url, visibility_timeout=2.5, max_backlog=BACKLOG, dedup_window=60.0)
 
 
 async def connected(url):

@@ -19,7 +19,7 @@ QUICK = BusOptions(retry=RetryPolicy(base=0.01, cap=0.01))
 
 
 def _queue(stream: str) -> NATSQueue:
-    return NATSQueue(URL, stream, options=QUICK, visibility_timeout=2.0)
+    return NATSQueue(URL, stream, options=QUICK, visibility_timeout=2.5)
 
 
 async def on_nats():

@@ -22,7 +22,7 @@ class TestRedisQueue(QueueConformance):
     def make(self, services):
         prefix = f"lex-{os.getpid()}-{secrets.token_hex(4)}"
         url = f"redis://{services['redis'].address}/0"
-        return lambda: RedisQueue(url, prefix=prefix, visibility_timeout=1.0, options=QUICK)
+        return lambda: RedisQueue(url, prefix=prefix, visibility_timeout=2.5, options=QUICK)
 
     @pytest.fixture
     async def subject(self, make, services):

@@ -31,7 +31,7 @@ class DriverSpec(ConformanceSuite):
     """The contract, the core, a second member, and how a test lets time pass.
 
     The factory gives a connected driver on a place of its own on the broker (database, prefix,
-    vhost, stream), empty at every test, with a short visibility_timeout (about 1 s), and cleans
+    vhost, stream), empty at every test, with a short visibility_timeout (1 to 3 s), and cleans
     up after it.
     """
 
