@@ -104,7 +104,7 @@ async def test_a_forced_release_is_noted_in_the_log(locks, logs):
 
 
 async def test_hold_keeps_a_lock_beyond_its_ttl_and_gives_it_back(locks):
-    async with locks.hold("k", ttl=0.5) as lock:
+    async with locks.hold("k", ttl=5.0) as lock:
         before = await locks.get("k")
         assert before.fence == lock.fence
         refreshed = await wait_until(lambda: _later(locks, before.expires_at))

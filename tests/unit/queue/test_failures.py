@@ -224,20 +224,35 @@ async def test_a_handler_that_hangs_is_cancelled_and_the_message_tried_again(ope
     await still_alive(queue, handled)
 
 
-async def test_a_handler_longer_than_the_visibility_timeout_keeps_its_message(open_queue):
-    broker, calls = MemoryBroker(), []
-    queues = [await open_queue(broker, visibility_timeout=0.1) for _ in range(2)]
+async def test_a_handler_longer_than_the_visibility_timeout_keeps_its_message(
+    open_queue, monkeypatch
+):
+    broker, calls, until = MemoryBroker(), [], []
+    queues = [await open_queue(broker, visibility_timeout=1.0) for _ in range(2)]
 
     async def slow(message):
         calls.append(message.id)
-        await anyio.sleep(0.5)
+        begun = anyio.current_time()
+        await wait_until(lambda: until and until[-1] > begun + 2.0)  # twice its lease
 
     for queue in queues:
+        monkeypatch.setattr(queue.driver, "extend_many", extending(queue.driver, until))
         await queue.subscribe("t", slow)
     await queues[0].publish("t", BusMessage(payload=1))
     group = broker.groups["t", "default"]
     await wait_until(lambda: group.count == 0)
     assert len(calls) == 1
+
+
+def extending(driver, until):
+    """``extend_many`` of the driver, which notes when it was called."""
+    extend = driver.extend_many
+
+    async def noted(*arguments, **options):
+        until.append(anyio.current_time())
+        return await extend(*arguments, **options)
+
+    return noted
 
 
 async def test_a_rejected_message_is_not_tried_again(queue):

@@ -366,7 +366,7 @@ async def test_a_statement_that_runs_too_long_is_stopped(file_config):
 
 
 async def test_a_transaction_open_too_long_is_rolled_back_and_frees_the_writer(file_config):
-    async with Database(file_config(max_transaction=0.05)) as db:
+    async with Database(file_config(max_transaction=0.5)) as db:
         await db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT)")
         other = sqlite3.connect(db._backend._file, timeout=5)
         with pytest.raises(TransactionTimeoutError):
@@ -387,7 +387,7 @@ def _insert_elsewhere(file):
 
 
 async def test_a_statement_in_a_transaction_past_its_limit_is_stopped(file_config):
-    async with Database(file_config(max_transaction=0.05)) as db:
+    async with Database(file_config(max_transaction=0.5)) as db:
         with pytest.raises(TransactionTimeoutError):
             async with db.transaction():
                 await db.execute(ENDLESS)
