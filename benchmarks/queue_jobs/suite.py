@@ -43,6 +43,9 @@ RABBITMQ = os.environ.get("LEX_BENCH_RABBITMQ", "amqp://guest:guest@127.0.0.1:56
 BATCH = 100
 JOBS = 3_000
 FEW = 300  # for those that take milliseconds a job
+SETTLED = (
+    0.05  # seconds after the last handler in which its acknowledgement, or its end, is written
+)
 SHARE = 0.6  # of the messages a second that the bus has on the same driver
 PAYLOAD = {"id": 12345, "name": "Ada Lovelace", "tags": ["a", "b", "c"], "text": "x" * 180}
 MESSAGE, JOB = "a message of the bus", "a job"
@@ -62,13 +65,16 @@ async def parts(plan: Plan) -> AsyncIterator[Section | Facts]:
             bus, jobs = await enter(_bus(make())), await enter(_jobs(make(), name, prefix))
             cases = [Case(MESSAGE, bus.flow, JOBS), Case(JOB, jobs.flow, JOBS)]
             work = Work(f"on {name}", "µs", MESSAGE, cases, {JOB: Target(1 / SHARE, MESSAGE)})
-            await measure([work], plan, rounds=plan.few(9))
+            cost = [Case(MESSAGE, bus.cost, JOBS), Case(JOB, jobs.cost, JOBS)]
+            spent = Work(f"on {name}, processor time of the process", "µs", MESSAGE, cost)
+            await measure([work, spent], plan, rounds=plan.few(9))
             state = "memory" if name == "memory" else "Redis"
             note = (
                 f"JSON of 256 bytes, a handler that does nothing, {BATCH} at a time, one process; the "
-                f"state of the jobs in {state}. A job is kept with its end. Target: {SHARE} of the bus."
+                f"state of the jobs in {state}. A job is kept with its end. Target: {SHARE} of the bus. "
+                "Processor time is that of this process alone: what other programs do disturbs it less."
             )
-            yield Section(f"Jobs over {name}", note, [work])
+            yield Section(f"Jobs over {name}", note, [work, spent])
     yield await _beside_peers(plan, drivers["redis"], prefix)
 
 
@@ -117,6 +123,13 @@ class _Contestant:
             await self._send(BATCH)
         async with asyncio.timeout(60):
             return await self._done - start
+
+    async def cost(self, loops: int) -> int:
+        """The same in processor time of this process, ends that are still written included."""
+        start = time.process_time_ns()
+        await self.flow(loops)
+        await asyncio.sleep(SETTLED)
+        return time.process_time_ns() - start
 
 
 @asynccontextmanager
