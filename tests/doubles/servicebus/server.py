@@ -73,7 +73,8 @@ class ServiceBusDouble:
 
     def fault(self, **faults):
         """How many are refused: busy, full: sends; busy_readers: links that receive;
-        busy_requests: by lock token; throttled + status: HTTP. disconnect: all links, once.
+        busy_requests: by lock token; throttled + status: HTTP. Once: disconnect: all connections;
+        cut_readers: links that receive.
         """
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.http_port}/$double/faults",

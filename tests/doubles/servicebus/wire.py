@@ -55,6 +55,7 @@ class Wire(Handler):
         with self.lock:
             self.namespace.tick()
             self._disconnect_if_asked()
+            self._cut_readers_if_asked()
             self._drop_dead_links()
             self._accept_sessions()
             self._pump_news()
@@ -67,6 +68,14 @@ class Wire(Handler):
                     Refused("amqp:connection:forced", "asked by a test")
                 )
                 connection.close()
+
+    def _cut_readers_if_asked(self):
+        # DOCS service-bus-throttling: a link may be detached so; the client attaches again
+        if self.faults.pop("cut_readers", None):
+            for link in list(self._sources):
+                self._detach(link)
+                link.condition = _condition(BUSY)
+                link.close()
 
     def on_connection_init(self, event):
         self._connections.add(event.connection)

@@ -411,7 +411,9 @@ async def test_readers_and_requests_are_throttled_too(bus, double, queue):
     other = bus.receiver(queue)
     with pytest.raises(ServiceBusError):
         await other.receive_messages(1, max_wait_time=1)
-    await reader.complete_message(got)
+    double.fault(cut_readers=True)
+    with pytest.raises(ServiceBusServerBusyError):
+        await reader.receive_messages(1, max_wait_time=HANG_GUARD)
 
 
 async def test_what_the_double_does_not_know_is_refused(bus, admin, queue):

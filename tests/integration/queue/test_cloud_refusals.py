@@ -95,7 +95,7 @@ class OnServiceBus:
     async def throttle(self, *, sends=0, takes=0, settles=0):
         # Readers are open: they are cut off, and refused when they come again.
         faults = {"busy": sends, "busy_readers": takes, "busy_requests": settles}
-        faults |= {"disconnect": True} if takes else {}
+        faults |= {"cut_readers": True} if takes else {}
         await anyio.to_thread.run_sync(lambda: self.double.fault(**faults))
 
 
