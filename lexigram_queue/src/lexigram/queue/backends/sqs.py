@@ -694,9 +694,7 @@ class SQSDriver:
         if where is None:
             return one.payload()
         if self.blobs is None:
-            raise BlobError(
-                "the body is in a blob store, and there is none", hint="add BlobModule"
-            )
+            raise BlobError("the body is in a blob store, and there is none", hint="add BlobModule")
         path, digest = where
         try:
             return one.payload(await self.blobs.download(path, sha256=digest))
