@@ -355,7 +355,9 @@ class Member:
         self._unwritten: dict[Place, Part] = {}
         self._failure: KafkaError | None = None
         self._is_at_work = False  # read by the thread
+        self._fetched: set[Place] = set()  # of the thread: what its client reads
         self._trouble: Any = None  # of a rebalance; poll would raise something else instead
+        self._committers = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._idle: asyncio.TimerHandle | None = None
@@ -563,6 +565,15 @@ class Member:
 
         Raises KafkaException, TimeoutError, or MovedError, once: they come again to another member.
         """
+        self._committers += 1
+        self._is_at_work = True
+        try:
+            await self._write(records)
+        finally:
+            self._committers -= 1
+            self._rest()
+
+    async def _write(self, records: Iterable[Record]) -> None:
         deadline = self._loop.time() + self.about.timeout
         while unwritten := [one for one in records if not _is_written(one)]:
             error = await self._commit()
@@ -620,7 +631,7 @@ class Member:
             self._idle = self._loop.call_later(IDLE, self._leave_if_idle)
 
     def _is_busy(self) -> bool:
-        return any(
+        return self._committers > 0 or any(
             part.in_flight or (part.delay is None and part.delayed) for part in self.parts.values()
         )
 
@@ -780,8 +791,10 @@ class Member:
             self._post(self._broken, error.args[0])
         finally:
             self._ask(client, self._closing())
-            client.close()
-            self._post(self._closed)
+            try:
+                client.close()
+            finally:
+                self._post(self._closed)
 
     def _broken(self, error: KafkaError) -> None:
         self._failure = error
@@ -815,6 +828,7 @@ class Member:
                 for part in parts
             ]
         )
+        self._fetched.update(part.place for part in parts)
 
     def _with_retries(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Partitions of the topic, and those of the same number of its topics for retries."""
@@ -864,8 +878,9 @@ class Member:
         going = self._with_retries(places)
         self._ask(client, how([(one.topic, one.partition) for one in going]))
         # Not those that never were, as something went wrong before: it would be refused.
-        there = {(one.topic, one.partition) for one in client.assignment()}
-        client.incremental_unassign([one for one in going if (one.topic, one.partition) in there])
+        there = [one for one in going if (one.topic, one.partition) in self._fetched]
+        self._fetched.difference_update((one.topic, one.partition) for one in there)
+        client.incremental_unassign(there)
 
     def _post(self, call: Callable[..., None], *args: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody listens any more
