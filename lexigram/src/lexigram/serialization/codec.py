@@ -132,12 +132,13 @@ class Codec:
         kind = plain.__class__
         if kind is not dict and kind is not list:
             return None
-        # Flat data that hold no dollar, as it is or escaped, name no type: the keys are not walked.
+        # Data without a dollar, as it is or escaped, name no type: the keys are not walked. That
+        # leaves how deep they are.
         if (
             self._format.brackets is not None
             and _DOLLAR not in data
             and _ESCAPE not in data
-            and is_flat(plain.values() if kind is dict else plain)
+            and (self._is_shallow(data) or is_flat(plain.values() if kind is dict else plain))
         ):
             return plain
         return plain if is_plain(plain, self._short) else None

@@ -102,7 +102,9 @@ class TaskQueue:
                 [admission] = await self.store.insert([new])
         except TaskQueueError as error:
             return Err(error)
-        return await self._answer(new, admission)
+        if self._teller.reaches(JobEnqueued):
+            await self._announce([(new, admission)])
+        return self._answer(new, admission)
 
     async def dequeue(self) -> JobProtocol | None:
         """Hand out the next job of any queue, for the lease of this queue."""
@@ -177,9 +179,10 @@ class TaskQueue:
         answers: list[Result[str, TaskQueueError]] = []
         for start in range(0, len(good), _BATCH):
             part = good[start : start + _BATCH]
-            admissions = await self.store.insert(part)
-            for new, admission in zip(part, admissions, strict=True):
-                answers.append(await self._answer(new, admission))
+            pairs = list(zip(part, await self.store.insert(part), strict=True))
+            if self._teller.reaches(JobEnqueued):
+                await self._announce(pairs)
+            answers += [self._answer(new, admission) for new, admission in pairs]
         told = iter(answers)
         return [next(told) if isinstance(item, NewJob) else Err(item) for item in checked]
 
@@ -280,17 +283,21 @@ class TaskQueue:
         if claim is not None:
             await self.finish([JobEnd(claim=claim, kind=kind, reason=reason)])
 
-    async def _answer(self, new: NewJob, admission: Admission) -> Result[str, TaskQueueError]:
+    def _answer(self, new: NewJob, admission: Admission) -> Result[str, TaskQueueError]:
         job = new.job
+        if admission.kind == "new":
+            self._teller.count("enqueued", name=job.name, queue=job.queue)
+            return Ok(job.id)
         if admission.kind == "same_request":
             return Ok(admission.job_id)
-        if admission.kind != "new":
-            return Err(_refusal(job, admission))
-        self._teller.count("enqueued", name=job.name, queue=job.queue)
-        await self._teller.tell(
-            JobEnqueued, lambda: JobEnqueued(job_id=job.id, name=job.name, queue=job.queue)
-        )
-        return Ok(job.id)
+        return Err(_refusal(job, admission))
+
+    async def _announce(self, pairs: Sequence[tuple[NewJob, Admission]]) -> None:
+        for new, admission in pairs:
+            job = new.job
+            if admission.kind == "new":
+                told = JobEnqueued(job_id=job.id, name=job.name, queue=job.queue)
+                await self._teller.tell(told)
 
     def _admitted(self, task: JobProtocol | Mapping[str, Any]) -> NewJob | JobRefusedError:
         try:

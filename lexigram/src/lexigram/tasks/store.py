@@ -24,6 +24,7 @@ from lexigram.contracts.infra.tasks.types import (
     LeaseState,
 )
 from lexigram.tasks.intake import NewJob, payload_of
+from lexigram.tasks.records import job_of
 
 Topic: TypeAlias = Literal["work", "cancel", "done"]
 
@@ -165,18 +166,20 @@ class JobStore(Protocol):
 
 Row: TypeAlias = Mapping[str, Any]
 
-# PENDING and RETRYING are the same states; attempts that failed tell them apart.
-_STATUS = {
+# PENDING and RETRYING are the same states; attempts that failed tell them apart. By plain text,
+# which states are equal to: rows come with either.
+_STATUS: dict[str, JobStatus] = {
     State.RUNNING: JobStatus.RUNNING,
     State.COMPLETED: JobStatus.COMPLETED,
     State.FAILED: JobStatus.FAILED,
     State.CANCELLED: JobStatus.CANCELLED,
 }
+_POLICIES: dict[str, DependencyPolicy] = {policy.value: policy for policy in DependencyPolicy}
 
 
 def status_of(state: str, retry_count: int) -> JobStatus:
     """The status that callers see."""
-    known = _STATUS.get(State(state))
+    known = _STATUS.get(state)
     if known is not None:
         return known
     return JobStatus.RETRYING if retry_count else JobStatus.PENDING
@@ -195,34 +198,36 @@ def job_from(row: Row) -> Job:
     """A row as callers see it."""
     args, kwargs, trace = payload_of(row["payload"])
     waited_for = row["depends_on"]
-    return Job(
-        id=row["id"],
-        name=row["name"],
-        args=args,
-        kwargs=kwargs,
-        queue=row["queue"],
-        priority=row["priority"],
-        max_retries=row["max_retries"],
-        timeout=row["timeout"],
-        scheduled_at=moment(row["scheduled_at"]),
-        unique_key=row["unique_key"],
-        idempotency_key=row["idempotency_key"],
-        depends_on=tuple(waited_for.split("\n")) if waited_for else (),
-        on_dependency_failure=DependencyPolicy(row["on_dependency_failure"]),
-        max_deliveries=row["max_deliveries"],
-        result_ttl=row["result_ttl"],
-        correlation_id=row["correlation_id"],
-        causation_id=row["causation_id"],
-        trace_context=trace,
-        status=status_of(row["state"], row["retry_count"]),
-        created_at=moment(row["created_at"]),
-        started_at=moment(row["started_at"]),
-        completed_at=moment(row["completed_at"]),
-        retry_count=row["retry_count"],
-        lost_count=row["lost_count"],
-        last_error=row["error"],
-        reason=row["reason"],
-        cancel_requested=bool(row["cancel_requested"]),
+    return job_of(
+        {
+            "name": row["name"],
+            "id": row["id"],
+            "args": args,
+            "kwargs": kwargs,
+            "queue": row["queue"],
+            "priority": row["priority"],
+            "max_retries": row["max_retries"],
+            "timeout": row["timeout"],
+            "scheduled_at": moment(row["scheduled_at"]),
+            "unique_key": row["unique_key"],
+            "idempotency_key": row["idempotency_key"],
+            "depends_on": tuple(waited_for.split("\n")) if waited_for else (),
+            "on_dependency_failure": _POLICIES[row["on_dependency_failure"]],
+            "max_deliveries": row["max_deliveries"],
+            "result_ttl": row["result_ttl"],
+            "correlation_id": row["correlation_id"],
+            "causation_id": row["causation_id"],
+            "trace_context": trace,
+            "status": status_of(row["state"], row["retry_count"]),
+            "created_at": moment(row["created_at"]),
+            "started_at": moment(row["started_at"]),
+            "completed_at": moment(row["completed_at"]),
+            "retry_count": row["retry_count"],
+            "lost_count": row["lost_count"],
+            "last_error": row["error"],
+            "reason": row["reason"],
+            "cancel_requested": bool(row["cancel_requested"]),
+        }
     )
 
 
@@ -251,6 +256,8 @@ def moment(seconds: float | None) -> datetime | None:
 
 def state_after(kind: EndKind, delay: float) -> State:
     """The state an end asks for; a cancel request may still turn it."""
+    if kind is EndKind.COMPLETED:
+        return State.COMPLETED
     if kind is EndKind.RETRY:
         return State.DELAYED if delay > 0 else State.READY
     if kind is EndKind.RELEASED:

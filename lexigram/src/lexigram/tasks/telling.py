@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from lexigram.contracts.core.result import Err
 from lexigram.contracts.events.protocols import EventBusProtocol
@@ -25,6 +25,15 @@ class Teller:
         self._metrics = None if isinstance(metrics, NoOpMetrics) else metrics
         self._events = events
 
+    @property
+    def measures(self) -> bool:
+        """Whether counts and observations reach somebody."""
+        return self._metrics is not None
+
+    def reaches(self, kind: type[JobEvent]) -> bool:
+        """Whether an event of this kind reaches somebody: asked per job, before it is made."""
+        return self._events is not None and self._events.has_subscribers(kind)
+
     def count(self, what: str, value: float = 1.0, **tags: str) -> None:
         """Add to counter ``tasks.<what>``."""
         if self._metrics is not None:
@@ -40,11 +49,9 @@ class Teller:
         if self._metrics is not None:
             self._metrics.histogram(f"tasks.{what}", seconds, tags)
 
-    async def tell(self, kind: type[JobEvent], build: Callable[[], JobEvent]) -> None:
-        """Publish the event that ``build`` makes, if it reaches somebody."""
-        if self._events is None or not self._events.has_subscribers(kind):
-            return
-        told = await self._events.publish(build())
+    async def tell(self, event: JobEvent) -> None:
+        """Publish an event, which was made because it ``reaches`` somebody."""
+        told = None if self._events is None else await self._events.publish(event)
         if isinstance(told, Err):
             # A job must not fail because somebody who watches it did.
             logger.warning("a subscriber of a job event failed", error=str(told.error))
@@ -57,9 +64,10 @@ class Teller:
                 logger.error(
                     "job failed for good", job=job.job_id, handler=job.name, reason=job.reason
                 )
-                await self.tell(JobFailed, lambda job=job: _failed(job))  # type: ignore[misc]
-            else:
-                await self.tell(JobCancelled, lambda job=job: _cancelled(job))  # type: ignore[misc]
+                if self.reaches(JobFailed):
+                    await self.tell(_failed(job))
+            elif self.reaches(JobCancelled):
+                await self.tell(_cancelled(job))
 
 
 def _failed(job: Ended) -> JobFailed:

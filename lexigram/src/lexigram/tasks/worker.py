@@ -37,6 +37,7 @@ from lexigram.tasks.context import JobContext, enter
 from lexigram.tasks.events import (
     JobCancelled,
     JobCompleted,
+    JobEvent,
     JobFailed,
     JobRetried,
     JobStarted,
@@ -370,23 +371,24 @@ class TaskWorker:
             raise
 
     async def _perform(self, run: _Run) -> None:
-        end = await self._attempt(run)
+        if run.why is not None:
+            end = self._unsuccessful(run, None, None)
+        elif self._tracer is None:
+            end = await self._tried(run)
+        else:
+            end = await self._traced(run, self._tracer)
         await self._report(run, end)
 
-    async def _attempt(self, run: _Run) -> JobEnd:
-        if run.why is not None:
-            return self._unsuccessful(run, None, None)
-        if self._tracer is None:
-            return await self._tried(run)
+    async def _traced(self, run: _Run, tracer: TracerProtocol) -> JobEnd:
         job = run.claim.job
-        parent = self._tracer.extract_context(job.trace_context) if job.trace_context else None
+        parent = tracer.extract_context(job.trace_context) if job.trace_context else None
         facts = {
             "job.id": job.id,
             "job.name": job.name,
             "job.queue": job.queue,
             "job.attempt": job.retry_count + 1,
         }
-        with self._tracer.start_span(f"tasks.run {job.name}", facts, parent) as span:
+        with tracer.start_span(f"tasks.run {job.name}", facts, parent) as span:
             end = await self._tried(run)
             span.set_attribute("job.end", end.kind.value)
             if run.error is not None:
@@ -403,13 +405,14 @@ class TaskWorker:
             progress=self._progress,
         )
         enter(context)
-        await self._teller.tell(JobStarted, lambda: _started(run, self.worker_id))
+        if self._teller.reaches(JobStarted):
+            await self._teller.tell(_started(run, self.worker_id))
         value: Any = None
         error: Exception | None = None
-        timeout = float("inf") if job.timeout is None else job.timeout
         handler: Handler | None = None
         with run.scope:
-            run.scope.deadline = anyio.current_time() + timeout
+            if job.timeout is not None:
+                run.scope.deadline = anyio.current_time() + job.timeout
             try:
                 handler = self._handler(job.name)
                 value = await handler(*job.args, **job.kwargs)
@@ -423,8 +426,8 @@ class TaskWorker:
         run.seconds, run.error = clock.monotonic() - began, error
         if run.scope.cancelled_caught and not run.is_stopped:
             error = run.error = JobTimeoutError(
-                f"job {job.id} took longer than {timeout:g} s",
-                details={"job_id": job.id, "name": job.name, "timeout": timeout},
+                f"job {job.id} took longer than {job.timeout:g} s",
+                details={"job_id": job.id, "name": job.name, "timeout": job.timeout},
             )
         if run.scope.cancelled_caught or error is not None:
             return self._unsuccessful(run, handler, error)
@@ -509,22 +512,10 @@ class TaskWorker:
             self._next_tend = min(self._next_tend, clock.monotonic() + end.delay)
         if kind is EndKind.RELEASED:
             return
-        self._teller.count("finished", name=job.name, queue=job.queue, status=_COUNTED[kind])
-        self._teller.observe("seconds", run.seconds, name=job.name, queue=job.queue)
-        facts: dict[str, Any] = {"job_id": job.id, "name": job.name, "queue": job.queue}
-        attempt = job.retry_count + 1
-        if kind is EndKind.COMPLETED:
-            await self._teller.tell(
-                JobCompleted, lambda: JobCompleted(**facts, seconds=run.seconds)
-            )
-        elif kind is EndKind.RETRY:
-            await self._teller.tell(
-                JobRetried,
-                lambda: JobRetried(**facts, attempt=attempt, delay=end.delay, error=end.error),
-            )
-        elif kind is EndKind.CANCELLED:
-            await self._teller.tell(JobCancelled, lambda: JobCancelled(**facts, reason=end.reason))
-        else:
+        if self._teller.measures:
+            self._teller.count("finished", name=job.name, queue=job.queue, status=_COUNTED[kind])
+            self._teller.observe("seconds", run.seconds, name=job.name, queue=job.queue)
+        if kind is EndKind.FAILED:
             logger.error(
                 "job failed for good",
                 job=job.id,
@@ -532,9 +523,8 @@ class TaskWorker:
                 reason=end.reason,
                 error=end.error,
             )
-            await self._teller.tell(
-                JobFailed, lambda: JobFailed(**facts, reason=end.reason, error=end.error)
-            )
+        if self._teller.reaches(_EVENTS[kind]):
+            await self._teller.tell(_ended(run, end))
         if run.context is not None and run.context.has_reported and kind is not EndKind.RETRY:
             await self._end_progress(job.id, end)
 
@@ -601,6 +591,28 @@ _COUNTED = {
     EndKind.CANCELLED: "cancelled",
     EndKind.RELEASED: "released",
 }
+
+
+_EVENTS: dict[EndKind, type[JobEvent]] = {
+    EndKind.COMPLETED: JobCompleted,
+    EndKind.RETRY: JobRetried,
+    EndKind.FAILED: JobFailed,
+    EndKind.CANCELLED: JobCancelled,
+}
+
+
+def _ended(run: _Run, end: JobEnd) -> JobEvent:
+    """The event of ``_EVENTS`` for this end."""
+    job = run.claim.job
+    facts: dict[str, Any] = {"job_id": job.id, "name": job.name, "queue": job.queue}
+    if end.kind is EndKind.COMPLETED:
+        return JobCompleted(**facts, seconds=run.seconds)
+    if end.kind is EndKind.RETRY:
+        attempt = job.retry_count + 1
+        return JobRetried(**facts, attempt=attempt, delay=end.delay, error=end.error)
+    if end.kind is EndKind.CANCELLED:
+        return JobCancelled(**facts, reason=end.reason)
+    return JobFailed(**facts, reason=end.reason, error=end.error)
 
 
 def _started(run: _Run, worker_id: str) -> JobStarted:
