@@ -2,24 +2,74 @@
 
 Keys, all under one prefix (with ``{}`` in it, so that a cluster keeps them together):
 
-- ``job:<id>``: a hash; ``doc`` is what never changes, as JSON; the other fields are the state
+- ``job:<id>``: a hash of the fields in ``SEEN`` and a few more; one that is not there has the
+  value that ``SEEN`` says
 - ``ids``: all jobs by the number they arrived under
 - ``queues``: names of queues that ever had a job; ``ready:<queue>``: what can be claimed, by
   urgency, then by a text that sorts by time and number
 - ``delayed``, ``running``, ``ended``, ``failed``: ids by the moment that counts for each
 - ``unique``, ``requests``: keys that are taken; ``waiters:<id>``: who waits for a job
 - ``counts``: how many jobs are where
+
+The way of an ordinary job is in, claimed, completed: each is one read and one write of its hash,
+and what many jobs of one script share is written once. Asking Redis for every step of every job
+took three times as long: 150 µs a job against 45. Lists of jobs come and go as one msgpack text,
+which neither side has to escape.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-_COMMON: Final = """
+# What callers may see of a job beside its id, and what a field that is not there means.
+SEEN: Final[Mapping[str, Any]] = {
+    "name": "",
+    "queue": "",
+    "payload": "",
+    "state": "",
+    "unique_key": None,
+    "idempotency_key": None,
+    "depends_on": "",
+    "on_dependency_failure": "cancel",
+    "correlation_id": None,
+    "causation_id": None,
+    "error": "",
+    "reason": "",
+    "notes": "",
+    "cancel_requested": False,
+    "lease": "",
+    "result": None,
+    "seq": 0,
+    "priority": 0,
+    "max_retries": 0,
+    "max_deliveries": 0,
+    "timeout": None,
+    "result_ttl": None,
+    "scheduled_at": None,
+    "available_at": None,
+    "created_at": None,
+    "started_at": None,
+    "completed_at": None,
+    "retry_count": 0,
+    "lost_count": 0,
+    "fence": 0,
+}
+_NUMBERS: Final = (
+    *("seq", "priority", "max_retries", "max_deliveries", "timeout", "result_ttl"),
+    *("scheduled_at", "available_at", "created_at", "started_at", "completed_at"),
+    *("retry_count", "lost_count", "fence"),
+)
+
+_IS_NUMBER: Final = f"local IS_NUMBER = {{{', '.join(f'{name} = true' for name in _NUMBERS)}}}"
+
+_COMMON: Final = (
+    _IS_NUMBER
+    + """
 local P = ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
-local news, others = {}, {}
+local news, others, counted = {}, {}, {}
 local FINAL = {completed = true, failed = true, cancelled = true}
 local PLACE = {delayed = 'delayed', running = 'running', completed = 'ended',
                cancelled = 'ended', failed = 'failed'}
@@ -27,51 +77,80 @@ local PLACE = {delayed = 'delayed', running = 'running', completed = 'ended',
 local function key(name) return P .. ':' .. name end
 local function job(id) return P .. ':job:' .. id end
 local function moment(seconds) return string.format('%.6f', seconds) end
+local function number(text) return tonumber(text or 0) end
 
-local function tell()
+-- Its place among what can be claimed, from the fields of the job.
+local function member(id, available_at, seq)
+    return string.format('%017.6f:%015d:', tonumber(available_at), tonumber(seq)) .. id
+end
+
+-- A command with many values; Lua hands over some thousands at most.
+local function many(command, name, values)
+    for i = 1, #values, 2000 do
+        redis.call(command, name, unpack(values, i, math.min(i + 1999, #values)))
+    end
+end
+
+local function any_exists(names)
+    for i = 1, #names, 2000 do
+        local last = math.min(i + 1999, #names)
+        if redis.call('EXISTS', unpack(names, i, last)) > 0 then return true end
+    end
+    return false
+end
+
+-- One job more or less of this kind.
+local function count(queue, state, retries, by)
+    local cell = queue .. '\\n' .. state .. '\\n' .. (number(retries) > 0 and '1' or '0')
+    counted[cell] = (counted[cell] or 0) + by
+end
+
+-- The end of every script that moves jobs.
+local function close()
+    for cell, by in pairs(counted) do
+        if by ~= 0 then redis.call('HINCRBY', key('counts'), cell, by) end
+    end
     for topic in pairs(news) do redis.call('PUBLISH', key('news'), topic) end
 end
 
--- A cell of the table of counts.
-local function count(cell, old)
-    if cell == old then return end
-    if old then redis.call('HINCRBY', key('counts'), old, -1) end
-    if cell then redis.call('HINCRBY', key('counts'), cell, 1) end
+local function free_unique(unique, id)
+    if unique and redis.call('HGET', key('unique'), unique) == id then
+        redis.call('HDEL', key('unique'), unique)
+    end
 end
 
--- The one place where a job moves. `more` are other fields to write with it.
+-- The one place where a job moves, beside INSERT, CLAIM and FINISH, which move many at once.
+-- `more` are other fields to write with it.
 local function become(id, state, at, more)
     local name = job(id)
     local had = redis.call('HMGET', name, 'state', 'queue', 'priority', 'seq', 'unique_key',
-                           'retry_count', 'counted', 'member')
+                           'retry_count', 'available_at')
     local old, queue = had[1], had[2]
     if old == 'ready' then
-        redis.call('ZREM', key('ready:' .. queue), had[8])
+        redis.call('ZREM', key('ready:' .. queue), member(id, had[7], had[4]))
     elseif old and PLACE[old] then
         redis.call('ZREM', key(PLACE[old]), id)
     end
-    local retried = had[6]
+    local retries = had[6]
     for i = 1, #more, 2 do
-        if more[i] == 'retry_count' then retried = more[i + 1] end
+        if more[i] == 'retry_count' then retries = more[i + 1] end
     end
-    local cell = queue .. '\\n' .. state .. '\\n' .. (tonumber(retried) > 0 and '1' or '0')
-    count(cell, had[7])
-    local fields = {'state', state, 'counted', cell}
+    if old then count(queue, old, had[6], -1) end
+    count(queue, state, retries, 1)
+    local fields = {'state', state}
     for i = 1, #more do fields[#fields + 1] = more[i] end
     if had[5] then
-        if not FINAL[state] then
+        if FINAL[state] then
+            free_unique(had[5], id)
+        else
             redis.call('HSET', key('unique'), had[5], id)
-        elseif redis.call('HGET', key('unique'), had[5]) == id then
-            redis.call('HDEL', key('unique'), had[5])
         end
     end
     if state == 'ready' then
-        local member = string.format('%017.6f:%015d:', at, had[4]) .. id
-        fields[#fields + 1] = 'member'
-        fields[#fields + 1] = member
         fields[#fields + 1] = 'available_at'
         fields[#fields + 1] = moment(at)
-        redis.call('ZADD', key('ready:' .. queue), -tonumber(had[3]), member)
+        redis.call('ZADD', key('ready:' .. queue), -number(had[3]),
+                   member(id, moment(at), had[4]))
         news['work'] = true
     elseif state == 'delayed' then
         fields[#fields + 1] = 'available_at'
@@ -86,7 +165,7 @@ local function become(id, state, at, more)
         redis.call('ZADD', key(PLACE[state]), moment(now), id)
         news['done'] = true
     end
-    if state ~= 'running' then
+    if old == 'running' then
         fields[#fields + 1] = 'lease'
         fields[#fields + 1] = ''
     end
@@ -112,9 +191,9 @@ local function let_go(first)
         if FINAL[state] then
             local waiters = key('waiters:' .. id)
             for _, name in ipairs(redis.call('LRANGE', waiters, 0, -1)) do
-                local had = redis.call('HMGET', job(name), 'state', 'policy')
+                local had = redis.call('HMGET', job(name), 'state', 'on_dependency_failure')
                 if had[1] == 'waiting' then
-                    if state ~= 'completed' and had[2] == 'cancel' then
+                    if state ~= 'completed' and had[2] ~= 'run' then
                         become(name, 'cancelled', 0, {'reason', 'dependency'})
                         ended(name)
                         left[#left + 1] = name
@@ -129,56 +208,68 @@ local function let_go(first)
 end
 
 local function forget(id)
-    local had = redis.call('HMGET', job(id), 'state', 'queue', 'member', 'counted',
-                           'request_key', 'unique_key')
+    local had = redis.call('HMGET', job(id), 'state', 'queue', 'available_at', 'seq',
+                           'retry_count', 'idempotency_key', 'unique_key')
     if had[1] == 'ready' then
-        redis.call('ZREM', key('ready:' .. had[2]), had[3])
+        redis.call('ZREM', key('ready:' .. had[2]), member(id, had[3], had[4]))
     elseif PLACE[had[1]] then
         redis.call('ZREM', key(PLACE[had[1]]), id)
     end
-    count(nil, had[4])
-    if had[5] and redis.call('HGET', key('requests'), had[5]) == id then
-        redis.call('HDEL', key('requests'), had[5])
+    if had[1] then count(had[2], had[1], had[5], -1) end
+    if had[6] and redis.call('HGET', key('requests'), had[6]) == id then
+        redis.call('HDEL', key('requests'), had[6])
     end
-    if had[6] and redis.call('HGET', key('unique'), had[6]) == id then
-        redis.call('HDEL', key('unique'), had[6])
-    end
+    free_unique(had[7], id)
     redis.call('ZREM', key('ids'), id)
     redis.call('DEL', job(id), key('waiters:' .. id))
 end
 
+-- Its fields by name; nil when there is no such job. All of them at once, not each by its name:
+-- an ordinary job has a third of them.
+local function row_of(id)
+    local told, row = redis.call('HGETALL', job(id)), {id = id}
+    if #told == 0 then return nil end
+    for i = 1, #told, 2 do
+        local name, value = told[i], told[i + 1]
+        row[name] = IS_NUMBER[name] and tonumber(value) or value
+    end
+    return row
+end
+
 -- What callers may see; a result whose time is over is gone.
 local function seen(id)
-    local row = redis.call('HMGET', job(id), 'doc', 'seq', 'state', 'scheduled_at',
-        'available_at', 'created_at', 'started_at', 'completed_at', 'retry_count', 'lost_count',
-        'error', 'reason', 'notes', 'cancel_requested', 'lease', 'fence', 'result',
-        'result_until')
-    if row[18] and tonumber(row[18]) <= now then row[17] = false end
-    row[18] = nil
+    local row = row_of(id)
+    if row.result_until and tonumber(row.result_until) <= now then row.result = nil end
     return row
 end
 """
+)
 
-# ARGV: prefix, then JSON: a list of 14 values per job. JSON, for the client packs arguments in
-# Python: one per value took a quarter of the time of a job. A state of its own is for dead letters.
+# ARGV: prefix, then a list per job: id, queue, priority, delay, moment, unique key, key of the
+# request, policy, ids it needs, state, fields, more fields. A state is for dead letters.
 INSERT: Final = (
     _COMMON
     + """
-local answers = {}
-for _, new in ipairs(cjson.decode(ARGV[2])) do
-    local id, doc, name, queue, priority = new[1], new[2], new[3], new[4], new[5]
-    local delay, scheduled, unique, request = new[6], new[7], new[8], new[9]
-    local policy, needed, state = new[10], new[11], new[12]
+local jobs = cmsgpack.unpack(ARGV[2])
+local answers, names, added, ready, ids = {}, {}, {}, {}, {}
+for i, new in ipairs(jobs) do names[i] = job(new[1]) end
+local some_are_known = any_exists(names)
+-- Refused jobs leave gaps.
+local seq = redis.call('INCRBY', key('seq'), #jobs) - #jobs
+
+for i, new in ipairs(jobs) do
+    local id, queue, priority, delay, scheduled = new[1], new[2], new[3], new[4], new[5]
+    local unique, request, policy, needed, state = new[6], new[7], new[8], new[9], new[10]
     local kind, other, waits, broken = 'new', id, {}, false
     local taken = request ~= '' and redis.call('HGET', key('requests'), request)
     local held = unique ~= '' and state == '' and redis.call('HGET', key('unique'), unique)
-    if redis.call('EXISTS', job(id)) == 1 then
+    if added[id] or (some_are_known and redis.call('EXISTS', names[i]) == 1) then
         kind = 'known_id'
     elseif taken then
         kind, other = 'same_request', taken
     elseif held then
         kind, other = 'not_unique', held
-    else
+    elseif needed ~= '' then
         for one in string.gmatch(needed, '[^\\n]+') do
             local there = redis.call('HGET', job(one), 'state')
             if not there then
@@ -192,45 +283,58 @@ for _, new in ipairs(cjson.decode(ARGV[2])) do
         end
     end
     if kind == 'new' then
-        local seq = redis.call('INCR', key('seq'))
+        seq = seq + 1
+        added[id] = true
+        local fields = new[11]
+        local function set(name, value)
+            fields[#fields + 1] = name
+            fields[#fields + 1] = value
+        end
         local at = now + delay
         if delay > 0 then
-            scheduled = moment(at)
+            scheduled = at
         elseif scheduled ~= '' then
             at = math.max(now, scheduled)
-            scheduled = moment(scheduled)
         end
-        local fields = {'doc', doc, 'name', name, 'queue', queue, 'priority', priority,
-            'seq', seq, 'policy', policy, 'scheduled_at', scheduled, 'available_at', moment(at),
-            'created_at', moment(now), 'retry_count', 0, 'lost_count', 0,
-            'max_deliveries', new[13], 'waits', #waits, 'fence', 0}
-        if unique ~= '' then
-            fields[#fields + 1] = 'unique_key'
-            fields[#fields + 1] = unique
-        end
-        if request ~= '' then
-            fields[#fields + 1] = 'request_key'
-            fields[#fields + 1] = request
-            redis.call('HSET', key('requests'), request, id)
-        end
-        redis.call('HSET', job(id), unpack(fields))
-        redis.call('ZADD', key('ids'), seq, id)
-        redis.call('SADD', key('queues'), queue)
-        if state ~= '' then
-            become(id, state, at, new[14])
+        if scheduled ~= '' then set('scheduled_at', moment(scheduled)) end
+        set('seq', seq)
+        set('created_at', moment(now))
+        set('available_at', moment(at))
+        if #waits > 0 then set('waits', #waits) end
+        local is_ready = state == '' and not broken and #waits == 0 and at <= now
+        if is_ready then set('state', 'ready') end
+        redis.call('HSET', names[i], unpack(fields))
+        ids[#ids + 1] = seq
+        ids[#ids + 1] = id
+        if request ~= '' then redis.call('HSET', key('requests'), request, id) end
+        if not ready[queue] then ready[queue] = {} end
+        if is_ready then
+            local heap = ready[queue]
+            heap[#heap + 1] = -priority
+            heap[#heap + 1] = member(id, moment(at), seq)
+            count(queue, 'ready', 0, 1)
+            if unique ~= '' then redis.call('HSET', key('unique'), unique, id) end
+            news['work'] = true
+        elseif state ~= '' then
+            become(id, state, at, new[12])
         elseif broken then
             become(id, 'cancelled', at, {'reason', 'dependency'})
         elseif #waits > 0 then
             become(id, 'waiting', at, {})
             for _, one in ipairs(waits) do redis.call('RPUSH', key('waiters:' .. one), id) end
         else
-            become(id, at > now and 'delayed' or 'ready', at, {})
+            become(id, 'delayed', at, {})
         end
     end
-    answers[#answers + 1] = {kind, other}
+    answers[i] = {kind, other}
 end
-tell()
-return answers
+many('ZADD', key('ids'), ids)
+for queue, heap in pairs(ready) do
+    redis.call('SADD', key('queues'), queue)
+    many('ZADD', key('ready:' .. queue), heap)
+end
+close()
+return cmsgpack.pack(answers)
 """
 )
 
@@ -248,101 +352,149 @@ if not in_turn then
     end
 end
 
+-- From each queue its first ones: they leave it in one go.
 local taken = {}
-local function take(name, most)
-    local found = redis.call('ZRANGE', key('ready:' .. name), 0, most - 1)
-    for _, member in ipairs(found) do taken[#taken + 1] = string.sub(member, 35) end
-    return #found
+local function take(name, found)
+    for _, text in ipairs(found) do taken[#taken + 1] = {name, string.sub(text, 35)} end
+    if #found > 0 then redis.call('ZREMRANGEBYRANK', key('ready:' .. name), 0, #found - 1) end
 end
 
 if in_turn or #names == 1 then
     for _, name in ipairs(names) do
-        if #taken < limit then take(name, limit - #taken) end
+        if #taken < limit then
+            take(name, redis.call('ZRANGE', key('ready:' .. name), 0, limit - #taken - 1))
+        end
     end
 else
     -- The heads of all queues, merged.
-    local all = {}
+    local all, heads = {}, {}
     for _, name in ipairs(names) do
         local found = redis.call('ZRANGE', key('ready:' .. name), 0, limit - 1, 'WITHSCORES')
-        for i = 1, #found, 2 do all[#all + 1] = {tonumber(found[i + 1]), found[i]} end
+        for i = 1, #found, 2 do all[#all + 1] = {tonumber(found[i + 1]), found[i], name} end
     end
     table.sort(all, function(a, b)
         if a[1] ~= b[1] then return a[1] < b[1] end
         return a[2] < b[2]
     end)
-    for i = 1, math.min(limit, #all) do taken[i] = string.sub(all[i][2], 35) end
+    for i = 1, math.min(limit, #all) do
+        local name = all[i][3]
+        taken[i] = {name, string.sub(all[i][2], 35)}
+        heads[name] = (heads[name] or 0) + 1
+    end
+    for name, number in pairs(heads) do
+        redis.call('ZREMRANGEBYRANK', key('ready:' .. name), 0, number - 1)
+    end
 end
 
-local rows = {}
-for i, id in ipairs(taken) do
-    redis.call('HINCRBY', job(id), 'fence', 1)
-    become(id, 'running', now + lease, {'lease', holder, 'started_at', moment(now)})
-    rows[i] = seen(id)
+local rows, running = {}, {}
+local started, till = moment(now), moment(now + lease)
+for _, one in ipairs(taken) do
+    local queue, id = one[1], one[2]
+    local row = row_of(id)
+    if row then
+        row.state, row.lease, row.fence, row.started_at = 'running', holder, number(row.fence) + 1, now
+        redis.call('HSET', job(id), 'state', 'running', 'lease', holder, 'fence', row.fence,
+                   'started_at', started)
+        rows[#rows + 1] = row
+        running[#running + 1] = till
+        running[#running + 1] = id
+        count(queue, 'ready', row.retry_count, -1)
+        count(queue, 'running', row.retry_count, 1)
+    end
 end
-return rows
+many('ZADD', key('running'), running)
+close()
+return cmsgpack.pack(rows)
 """
 )
 
-# ARGV: prefix, lease, then JSON: id, position, holder and fence of each.
+# ARGV: prefix, lease, then a list: id, position, holder and fence of each.
 EXTEND: Final = (
     _COMMON
     + """
-local states = {}
-for _, claim in ipairs(cjson.decode(ARGV[3])) do
+local states, kept = {}, {}
+local till = moment(now + tonumber(ARGV[2]))
+for i, claim in ipairs(cmsgpack.unpack(ARGV[3])) do
     local id = claim[1]
     local had = redis.call('HMGET', job(id), 'state', 'seq', 'lease', 'fence', 'cancel_requested')
     local mine = had[1] == 'running' and had[2] == claim[2] and had[3] == claim[3]
         and had[4] == claim[4]
     if not mine then
-        states[#states + 1] = 'lost'
+        states[i] = 'lost'
     else
-        redis.call('ZADD', key('running'), moment(now + tonumber(ARGV[2])), id)
-        states[#states + 1] = had[5] == '1' and 'cancel_requested' or 'kept'
+        kept[#kept + 1] = till
+        kept[#kept + 1] = id
+        states[i] = had[5] == '1' and 'cancel_requested' or 'kept'
     end
 end
+many('ZADD', key('running'), kept)
 return states
 """
 )
 
-# ARGV: prefix, then JSON per end: id, position, holder, fence, next state, 1 for a failed attempt,
-# 1 when it settles, delay, result, seconds it is kept, error, reason.
+# ARGV: prefix, then a list per end: id, position, holder, fence, next state, 1 for a failed
+# attempt, 1 when it settles, delay, result, seconds it is kept, error, reason.
 FINISH: Final = (
     _COMMON
     + """
-local answers = {}
-for _, one in ipairs(cjson.decode(ARGV[2])) do
+local answers, gone, waiters, place = {}, {}, {}, {ended = {}, failed = {}}
+local ends = cmsgpack.unpack(ARGV[2])
+local at = moment(now)
+for i, one in ipairs(ends) do
     local id, state = one[1], one[5]
     local had = redis.call('HMGET', job(id), 'state', 'seq', 'lease', 'fence',
-                           'cancel_requested', 'retry_count')
+                           'cancel_requested', 'retry_count', 'queue', 'unique_key')
     local mine = had[1] == 'running' and had[2] == one[2] and had[3] == one[3]
         and had[4] == one[4]
     if not mine then
-        answers[#answers + 1] = false
+        answers[i] = false
     else
-        local retries = tonumber(had[6]) + one[6]
-        local more = {'retry_count', tostring(retries)}
-        if one[7] == 1 then
-            more[3], more[4], more[5], more[6] = 'error', one[11], 'reason', one[12]
+        local retries = number(had[6]) + one[6]
+        local fields = {'lease', ''}
+        local function set(name, value)
+            fields[#fields + 1] = name
+            fields[#fields + 1] = value
         end
-        local queued = state == 'ready' or state == 'delayed'
-        if queued and had[5] == '1' then
+        if one[6] == 1 then set('retry_count', tostring(retries)) end
+        -- A job that never failed has neither.
+        if one[7] == 1 and (retries > 0 or one[11] ~= '' or one[12] ~= '') then
+            set('error', one[11])
+            set('reason', one[12])
+        end
+        if not FINAL[state] and had[5] == '1' then
             state = 'cancelled'
-            more[#more + 1] = 'reason'
-            more[#more + 1] = 'asked'
+            set('reason', 'asked')
         end
         if state == 'completed' and one[9] ~= '' then
-            more[#more + 1] = 'result'
-            more[#more + 1] = one[9]
-            more[#more + 1] = 'result_until'
-            more[#more + 1] = moment(now + one[10])
+            set('result', one[9])
+            set('result_until', moment(now + one[10]))
         end
-        become(id, state, now + one[8], more)
-        if FINAL[state] and redis.call('EXISTS', key('waiters:' .. id)) == 1 then let_go(id) end
-        answers[#answers + 1] = {state, retries}
+        if FINAL[state] then
+            set('state', state)
+            set('completed_at', at)
+            redis.call('HSET', job(id), unpack(fields))
+            free_unique(had[8], id)
+            count(had[7], 'running', had[6], -1)
+            count(had[7], state, retries, 1)
+            gone[#gone + 1] = id
+            waiters[#waiters + 1] = key('waiters:' .. id)
+            local list = place[PLACE[state]]
+            list[#list + 1] = at
+            list[#list + 1] = id
+            news['done'] = true
+        else
+            become(id, state, now + one[8], fields)
+        end
+        answers[i] = {state, retries}
     end
 end
-tell()
-return {answers, others}
+many('ZREM', key('running'), gone)
+for name, list in pairs(place) do many('ZADD', key(name), list) end
+if any_exists(waiters) then
+    for _, id in ipairs(gone) do let_go(id) end
+end
+close()
+return cmsgpack.pack({answers, others})
 """
 )
 
@@ -374,7 +526,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('running'), '-inf', moment(n
     end
     promoted = promoted + 1
 end
-tell()
+close()
 local due = redis.call('ZRANGE', key('delayed'), 0, 0, 'WITHSCORES')
 return {promoted, others, due[2] and moment(tonumber(due[2]) - now) or ''}
 """
@@ -395,7 +547,7 @@ end
 become(id, 'cancelled', 0, {'reason', 'asked'})
 ended(id)
 let_go(id)
-tell()
+close()
 return {1, 0, others}
 """
 )
@@ -413,7 +565,7 @@ if had[2] and redis.call('HEXISTS', key('unique'), had[2]) == 1 then return 0 en
 redis.call('HDEL', job(id), 'error', 'reason', 'notes', 'cancel_requested', 'completed_at')
 redis.call('HSET', job(id), 'lost_count', 0)
 become(id, 'ready', now, {'retry_count', '0'})
-tell()
+close()
 return 1
 """
 )
@@ -425,10 +577,13 @@ BURY: Final = (
 local id = ARGV[2]
 local state = redis.call('HGET', job(id), 'state')
 if state == 'failed' then forget(id) end
-if not state or state == 'failed' then return 0 end
+if not state or state == 'failed' then
+    close()
+    return 0
+end
 become(id, 'failed', 0, {'reason', ARGV[3], 'error', ARGV[4], 'notes', ARGV[5]})
 let_go(id)
-tell()
+close()
 return 1
 """
 )
@@ -438,7 +593,7 @@ GET: Final = (
     _COMMON
     + """
 if redis.call('EXISTS', job(ARGV[2])) == 0 then return false end
-return seen(ARGV[2])
+return cmsgpack.pack(seen(ARGV[2]))
 """
 )
 
@@ -452,13 +607,13 @@ for i = 8, #ARGV do wanted[ARGV[i]] = true end
 local ids = redis.call('ZREVRANGE', key(ARGV[2]), ARGV[3], ARGV[4])
 for _, id in ipairs(ids) do
     local had = redis.call('HMGET', job(id), 'state', 'queue', 'name', 'retry_count')
-    local retried = tonumber(had[4]) > 0 and '1' or '0'
+    local retried = number(had[4]) > 0 and '1' or '0'
     if wanted[had[1]] and (ARGV[5] == '' or ARGV[5] == had[2])
         and (ARGV[6] == '' or ARGV[6] == had[3]) and (ARGV[7] == '' or ARGV[7] == retried) then
         rows[#rows + 1] = seen(id)
     end
 end
-return {#ids, rows}
+return {#ids, cmsgpack.pack(rows)}
 """
 )
 
@@ -476,7 +631,7 @@ if not FINAL[state] then
     let_go(id)
 end
 forget(id)
-tell()
+close()
 return 1
 """
 )
@@ -502,7 +657,7 @@ for i = 1, #found, 2 do
         gone = gone + 1
     end
 end
-tell()
+close()
 return {gone, last}
 """
 )
@@ -514,6 +669,7 @@ PURGE: Final = (
 local old = redis.call('ZRANGEBYSCORE', key('ended'), '-inf',
                        moment(now - tonumber(ARGV[2])), 'LIMIT', 0, ARGV[3])
 for _, id in ipairs(old) do forget(id) end
+close()
 return #old
 """
 )

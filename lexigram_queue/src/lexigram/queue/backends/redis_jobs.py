@@ -6,14 +6,15 @@ Jobs are as safe as the persistence of that Redis (``appendfsync``), and no safe
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from hashlib import sha1
 from itertools import count
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import anyio
-import orjson
+from msgspec.msgpack import decode as unpack
+from msgspec.msgpack import encode as pack
 
 from lexigram.contracts.infra.tasks.errors import TaskQueueError
 from lexigram.contracts.infra.tasks.protocols import NewsProtocol
@@ -96,8 +97,8 @@ class RedisJobs:
     # --- in and out -----------------------------------------------------------------------------
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Admission]:
-        told = await self.ask(scripts.INSERT, [orjson.dumps([_wire(new) for new in jobs])])
-        return [Admission(kind=_text(kind), job_id=_text(name)) for kind, name in told]  # type: ignore[arg-type]
+        told = unpack(await self.ask(scripts.INSERT, [pack([_wire(new) for new in jobs])]))
+        return [Admission(kind=kind, job_id=name) for kind, name in told]
 
     async def claim(
         self, holder: str, limit: int, queues: Sequence[str], lease: float
@@ -105,17 +106,16 @@ class RedisJobs:
         turn = next(self._turn)
         in_turn = [queues[(turn + number) % len(queues)] for number in range(len(queues))]
         rows = await self.ask(scripts.CLAIM, [holder, limit, lease, *in_turn])
-        return [claimed_from(_row(row)) for row in rows]
+        return [claimed_from(_row(row)) for row in unpack(rows)]
 
     async def extend(self, claims: Sequence[ClaimedJob], lease: float) -> Sequence[LeaseState]:
-        names = orjson.dumps([_lease(claim) for claim in claims])
+        names = pack([_lease(claim) for claim in claims])
         states = await self.ask(scripts.EXTEND, [lease, names])
         return [LeaseState(_text(state)) for state in states]
 
     async def finish(self, ends: Sequence[End]) -> Finished:
-        answers, others = await self.ask(
-            scripts.FINISH, [orjson.dumps([_end(end) for end in ends])]
-        )
+        told = await self.ask(scripts.FINISH, [pack([_end(end) for end in ends])])
+        answers, others = unpack(told)
         return Finished(statuses=[_status(answer) for answer in answers], others=_ended(others))
 
     async def tend(self) -> Tended:
@@ -138,11 +138,11 @@ class RedisJobs:
     async def bury(self, job: NewJob, reason: str, error: str, notes: str) -> None:
         if not await self.ask(scripts.BURY, [job.job.id, reason, error, notes]):
             told = ["reason", reason, "error", error, "notes", notes]
-            await self.ask(scripts.INSERT, [orjson.dumps([_wire(job, State.FAILED, told)])])
+            await self.ask(scripts.INSERT, [pack([_wire(job, State.FAILED, told)])])
 
     async def get(self, job_id: str) -> Row | None:
         row = await self.ask(scripts.GET, [job_id])
-        return None if row is None else _row(row)
+        return None if row is None else _row(unpack(row))
 
     async def find(
         self,
@@ -161,7 +161,7 @@ class RedisJobs:
         start = 0
         while len(rows) < offset + limit:
             looked, found = await self.ask(scripts.FIND, [place, start, start + PAGE - 1, *such])
-            rows += map(_row, found)
+            rows += map(_row, unpack(found))
             start += PAGE
             if looked < PAGE:
                 break
@@ -333,64 +333,49 @@ class RedisSubmissions:
         return await self._jobs.purge_page_by_page(scripts.PURGE_SIDE, ["submission", older_than])
 
 
-def _wire(new: NewJob, state: State | None = None, told: Sequence[str] = ()) -> list[Any]:
+def _wire(new: NewJob, state: State | None = None, told: Sequence[str] = ()) -> tuple[Any, ...]:
     """The values of one job for the script INSERT."""
     job = new.job
-    doc = {
-        "id": job.id,
-        "name": job.name,
-        "queue": job.queue,
-        "priority": job.priority,
-        "payload": new.payload,
-        "max_retries": job.max_retries,
-        "max_deliveries": job.max_deliveries,
-        "timeout": job.timeout,
-        "result_ttl": job.result_ttl,
-        "unique_key": job.unique_key,
-        "idempotency_key": job.idempotency_key,
-        "depends_on": "\n".join(job.depends_on),
-        "on_dependency_failure": job.on_dependency_failure.value,
-        "correlation_id": job.correlation_id,
-        "causation_id": job.causation_id,
-    }
-    return [
+    needed, policy = "\n".join(job.depends_on), job.on_dependency_failure.value
+    fields: list[Any] = ["name", job.name, "queue", job.queue]
+    fields += ("max_retries", job.max_retries, "max_deliveries", job.max_deliveries)
+    if new.payload:
+        fields += ("payload", new.payload)
+    if job.priority:
+        fields += ("priority", job.priority)
+    if needed:
+        fields += ("depends_on", needed)
+    if policy != scripts.SEEN["on_dependency_failure"]:
+        fields += ("on_dependency_failure", policy)
+    for name in _OPTIONAL:
+        value = getattr(job, name)
+        if value is not None:
+            fields += (name, value)
+    return (
         job.id,
-        orjson.dumps(doc).decode(),
-        job.name,
         job.queue,
         job.priority,
         new.delay,
         "" if job.scheduled_at is None else job.scheduled_at.timestamp(),
         job.unique_key or "",
         job.idempotency_key or "",
-        job.on_dependency_failure.value,
-        "\n".join(job.depends_on),
+        policy,
+        needed,
         state or "",
-        job.max_deliveries,
-        list(told),
-    ]
+        fields,
+        told,
+    )
 
 
-def _row(values: Sequence[Any]) -> dict[str, Any]:
-    """A row as the rest of lexigram.tasks knows it, from what the scripts return."""
-    told = dict(zip(_SEEN, values, strict=True))
-    row: dict[str, Any] = cast("dict[str, Any]", orjson.loads(told.pop("doc")))
-    for name in ("seq", "retry_count", "lost_count", "fence"):
-        row[name] = int(told[name])
-    for name in ("scheduled_at", "available_at", "created_at", "started_at", "completed_at"):
-        row[name] = float(told[name]) if told[name] else None
-    for name in ("state", "error", "reason", "notes", "lease"):
-        row[name] = _text(told[name])
-    row["cancel_requested"] = told["cancel_requested"] == b"1"
-    row["result"] = None if told["result"] is None else _text(told["result"])
-    return row
-
-
-_SEEN: Final = (
-    *("doc", "seq", "state", "scheduled_at", "available_at", "created_at", "started_at"),
-    *("completed_at", "retry_count", "lost_count", "error", "reason", "notes"),
-    *("cancel_requested", "lease", "fence", "result"),
+_OPTIONAL: Final = (
+    *("timeout", "result_ttl", "unique_key", "idempotency_key"),
+    *("correlation_id", "causation_id"),
 )
+
+
+def _row(told: Mapping[str, Any]) -> Row:
+    """A row as the rest of lexigram.tasks knows it, from what the scripts return."""
+    return {**scripts.SEEN, **told}
 
 
 def _lease(claim: ClaimedJob) -> tuple[Any, ...]:
@@ -411,8 +396,8 @@ def _end(end: End) -> tuple[Any, ...]:
     )
 
 
-def _status(answer: Sequence[Any] | None) -> JobStatus | None:
-    return None if answer is None else status_of(_text(answer[0]), int(answer[1]))
+def _status(answer: Sequence[Any] | bool) -> JobStatus | None:
+    return status_of(answer[0], answer[1]) if isinstance(answer, list) else None
 
 
 def _ended(others: Iterable[Sequence[Any]]) -> list[Ended]:
