@@ -12,8 +12,8 @@ Keys, all under one prefix (with ``{}`` in it, so that a cluster keeps them toge
 - ``counts``: how many jobs are where
 
 The way of an ordinary job is in, claimed, completed: each is one read and one write of its hash,
-and what many jobs of one script share is written once. Asking Redis for every step of every job
-took three times as long: 150 µs a job against 45. Lists of jobs come and go as one msgpack text,
+and what many jobs of one script share is written once. Asking for every step of every job took
+the server 80 µs a job instead of 45, in batches of 100. Lists of jobs come and go as one msgpack text,
 which neither side has to escape.
 """
 
