@@ -358,6 +358,8 @@ class Member:
         self._fetched: set[Place] = set()  # of the thread: what its client reads
         self._trouble: Any = None  # of a rebalance; poll would raise something else instead
         self._committers = 0
+        # Who leaves before the group has told its part stays in there as a shadow for a session.
+        self._has_joined = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._idle: asyncio.TimerHandle | None = None
@@ -627,7 +629,7 @@ class Member:
             self._idle = None
         busy = self._is_busy()
         self._is_at_work = busy
-        if not self._receiving and not busy:
+        if self._has_joined and not self._receiving and not busy:
             self._idle = self._loop.call_later(IDLE, self._leave_if_idle)
 
     def _is_busy(self) -> bool:
@@ -663,6 +665,8 @@ class Member:
         # What was recalled. When it fails, the next commit says it again.
         with suppress(TimeoutError):
             await self._commit()
+        self._has_joined = True
+        self._rest()
 
     async def _give_up(self, places: Sequence[Place]) -> None:
         """Partitions go to another member: finish what is in hand, commit, forget the rest."""
@@ -813,10 +817,9 @@ class Member:
                     getattr(client, word)([library().TopicPartition(*about)])
 
     def _on_assign(self, client: Consumer, places: list[TopicPartition]) -> None:
-        if not places:
-            return
         try:
-            parts = [self._part(one) for one in self._known(client, self._with_retries(places))]
+            known = self._known(client, self._with_retries(places)) if places else []
+            parts = [self._part(one) for one in known]
         except library().KafkaException as error:
             self._trouble = error
             return
