@@ -181,7 +181,7 @@ class DurableProvider(Provider):
             services=cast("Services", container),
             announcements=Announcements(
                 await container.resolve_optional(HookRegistry),
-                await _outbox(container),
+                await container.resolve_optional(OutboxProtocol),
                 settings.bus_events,
             ),
             blobs=await container.resolve_optional(BlobStoreProtocol),
@@ -234,15 +234,6 @@ def _refuse_arguments(made: type[Any], given: Mapping[str, Any]) -> None:
 
 def _is_data(key: Any) -> bool:
     return getattr(key, "__module__", "") == "builtins"
-
-
-async def _outbox(container: BootContainerProtocol) -> OutboxProtocol | None:
-    """The outbox of the bus; None without a bus, and for one that has no backend."""
-    try:
-        return await container.resolve_optional(OutboxProtocol)
-    except ConfigurationError as error:
-        logger.debug("events of durable runs are not sent", reason=str(error))
-        return None
 
 
 def _runs_of(fleet: DurableFleet) -> DurableRunsProtocol:
