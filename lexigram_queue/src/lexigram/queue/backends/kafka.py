@@ -8,8 +8,9 @@ the ordering key is the key of the record. What Kafka has not, and how it is don
   partition hands out exactly what is not settled.
 - *Again later, and to one group.* Every group has topics for retries of its own, by the length
   of the delay. Their consumer reads a bounded part ahead, hands out what is due and pauses the
-  partition; nobody sleeps, and the topic itself is not held up. A message with an ordering key
-  waits in its place instead, with those of its key behind it.
+  partition; nobody sleeps, and the topic itself is not held up. Who has a partition of the topic
+  reads those of the same number of its topics for retries. A message with an ordering key waits
+  in its place instead, with those of its key behind it.
 - *Dead letters* are a compacted topic for each group, by message id; dropping one is a tombstone.
 - *Who has declared what* is a compacted topic of the driver, its control topic: groups with the
   offsets they began at, and pauses. Every driver follows it.
