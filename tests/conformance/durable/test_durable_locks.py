@@ -25,7 +25,7 @@ from lexigram.workflow.durable import (
 )
 from lexigram.workflow.durable.store_overview import Overview
 
-pytestmark = [pytest.mark.anyio, pytest.mark.service("postgresql"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.anyio, pytest.mark.service("postgresql")]
 
 GUARD = 60.0  # against a hang only
 # NOWAIT: what has to be free is refused at once when it is not, and not by the deadlock detector.

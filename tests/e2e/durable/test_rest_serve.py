@@ -12,7 +12,7 @@ import pytest
 
 from lexigram.testing import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 LEXIGRAM = Path(sys.executable).with_name("lexigram")
 HERE = Path(__file__).parent

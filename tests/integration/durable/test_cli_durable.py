@@ -131,7 +131,6 @@ def data(lex):
     return lambda *arguments, code=0: json.loads(lex(*arguments, "--json", code=code))
 
 
-@pytest.mark.timeout(120)
 def test_documents_are_started_followed_failed_and_retried(lex, data, folder):
     done = data("start", "docs", "--here", "--name", "first")
     assert (done["group_status"], done["completed"], done["total_runs"]) == ("COMPLETED", 2, 2)
@@ -168,7 +167,6 @@ def test_documents_are_started_followed_failed_and_retried(lex, data, folder):
     assert data("groups")["groups"] == []
 
 
-@pytest.mark.timeout(60)
 def test_a_start_takes_overrides_and_a_key(lex, data):
     one = data("start", "docs/a.txt", "--set", "validate.limit=9", "--key", "k", "--force")
     assert data("runs")["runs"][0]["run_params"]["force"] is True
@@ -180,7 +178,6 @@ def test_a_start_takes_overrides_and_a_key(lex, data):
     assert "STEP.NAME=VALUE" in lex("start", "docs", "--set", "limit=3", code=2)
 
 
-@pytest.mark.timeout(60)
 def test_definitions_and_parameters_are_shown_and_checked(lex, data, folder):
     assert [one["id"] for one in data("definitions")["definitions"]][-1] == "tiny"
     assert "check it" in lex("definitions", "tiny")
@@ -196,7 +193,6 @@ def test_definitions_and_parameters_are_shown_and_checked(lex, data, folder):
     assert lex("validate", "nowhere.yaml", code=1)
 
 
-@pytest.mark.timeout(60)
 def test_locks_workers_and_what_is_not_there(lex, data):
     assert data("locks")["locks"] == []
     assert data("workers")["workers"] == []
@@ -209,7 +205,6 @@ def test_locks_workers_and_what_is_not_there(lex, data):
     assert "SqlModule" in lex("groups", code=2, app="without")
 
 
-@pytest.mark.timeout(60)
 def test_db_upgrade_makes_the_tables_and_without_it_the_start_says_so(lex, folder, capfd):
     assert "lexigram db upgrade" in lex("groups", code=1, app="unmigrated")
     assert main(["db", "upgrade", "--url", f"sqlite:///{folder}/bare.db"]) == 0
@@ -217,7 +212,6 @@ def test_db_upgrade_makes_the_tables_and_without_it_the_start_says_so(lex, folde
     assert "no groups" in lex("groups", app="unmigrated")
 
 
-@pytest.mark.timeout(120)
 def test_a_graph_is_submitted_asks_and_is_answered(lex, data):
     waits = data("submit", "order", "--arg", "pieces=7", "--here", "--key", "o-1")
     run, group = waits["run_id"], waits["group_id"]
@@ -246,7 +240,6 @@ def test_a_graph_is_submitted_asks_and_is_answered(lex, data):
     assert data("questions")["questions"] == []
 
 
-@pytest.mark.timeout(120)
 def test_a_submission_that_fails_or_cannot_be_made_says_why(lex, data):
     run = str(data("submit", "order", "--arg", "pieces=1", "--here")["run_id"])
     assert "has its answer" in lex("answer", run, "no")
@@ -263,7 +256,6 @@ def test_a_submission_that_fails_or_cannot_be_made_says_why(lex, data):
     assert "is no pipeline, graph or saga" in lex("show", str(first), code=1)
 
 
-@pytest.mark.timeout(120)
 def test_delay_tenant_priority_and_key_reach_runs_of_documents_and_graphs(lex, data):
     more = ("--delay", "3600", "--tenant", "t", "--priority", "4")
     started = data("start", "docs", *more, "--key", "k")
@@ -277,7 +269,6 @@ def test_delay_tenant_priority_and_key_reach_runs_of_documents_and_graphs(lex, d
     assert "inf" in lex("start", "docs", "--delay", "inf", code=1)
 
 
-@pytest.mark.timeout(120)
 def test_graphs_are_followed_without_a_blob_store(lex):
     """Only documents need one."""
     assert "7 for 21?" in lex("submit", "order", "--arg", "pieces=7", "--here", app="no_blobs")

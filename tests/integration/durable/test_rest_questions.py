@@ -20,7 +20,7 @@ from lexigram.workflow.graph import WorkflowBuilder
 from lexigram.workflow.pipeline import FunctionStep, Pipeline
 from lexigram.workflow.saga import AbstractSaga, saga_step
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 API = "http://localhost/api/v1"
 GUARD = 60.0  # against a hang only
