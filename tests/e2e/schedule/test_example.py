@@ -19,4 +19,4 @@ def test_the_example_collects_and_reports():
     lines = done.stdout.splitlines()
     assert [line.partition(" for ")[0] for line in lines[:3]] == ["collected"] * 3
     assert any(line.startswith("the next report is due at 0") for line in lines)
-    assert lines[-1].endswith(" paid")
+    assert any(line.endswith(" paid") for line in lines)  # before or after that line
