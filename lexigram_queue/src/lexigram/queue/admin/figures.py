@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from lexigram.queue.control import BusControl
 UNAVAILABLE = "Unavailable"
 
 
-class FigureHandler:
+class FigureHandler(ABC):
     """A widget handler that shows one figure; a subclass says which, and how it feels.
 
     Asks the control of the bus, a queue, or any object with ``get_stats()``.
@@ -33,11 +34,11 @@ class FigureHandler:
         if isinstance(found, Err):
             return found
         stat = None if found.value is None else self.stat(found.value)
-        return Ok(StatContent((stat or Stat(self.label, UNAVAILABLE, Tone.WARNING),)))
+        return Ok(StatContent((stat or unavailable(self.label),)))
 
+    @abstractmethod
     def stat(self, stats: Mapping[str, Any]) -> Stat | None:
         """The figure; None when it is not among them."""
-        raise NotImplementedError
 
 
 def control_of(source: object | None) -> BusControl | None:
