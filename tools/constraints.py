@@ -25,6 +25,8 @@ def main() -> None:
             "dev",
             "--group",
             "doubles",
+            "--group",
+            "servers",
             "--all-extras",
             *names,
             *projects,

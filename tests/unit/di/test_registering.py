@@ -96,7 +96,6 @@ def make_zone(zone: str) -> Clock:
         (lambda: Clock("lambda"), "lambda"),
         (Clock, "UTC"),
     ],
-    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 async def test_a_factory_of_any_kind_builds_for_its_lifetime(make, lifetime, factory, zone):
     container = make(lambda c: getattr(c, lifetime)(Clock, factory=factory))

@@ -121,7 +121,6 @@ async def test_it_is_stopped_when_the_test_fails():
         [MailModule, ClerkProvider],
         [make_app, ClerkProvider(), Printer],
     ],
-    ids=repr,
 )
 async def test_overrides_are_in_place_before_anything_is_built(parts):
     async with boot(*parts, overrides={Mailer: FakeMailer()}) as app:
