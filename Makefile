@@ -1,7 +1,8 @@
 # The verbs of this repository. Each one sets itself up: only python3, make and git are needed.
 #   make demo           ingest the docs and some samples, search them, look at the runs
 #   make hello          boot the example application and look at it
-#   make test           every test that needs no server (servers are used where they listen)
+#   make test           the quick tests, one worker per core; needs no server
+#   make test-all       every test; PostgreSQL and NATS come from wheels where none listens
 #   make test PY=3.13   the same on another Python, in its own environment
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
@@ -13,6 +14,7 @@ PY ?=
 VENV := .venv$(if $(PY),-$(PY))
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
+SERVERS := $(VENV)/.servers
 BENCH_READY := .venv-bench/.ready
 ARGS ?=
 
@@ -21,16 +23,20 @@ TYPED := $(SOURCES) tools $(wildcard tests/typing)
 PROJECTS := pyproject.toml lexigram_contracts/pyproject.toml lexigram/pyproject.toml \
 	lexigram_queue/pyproject.toml lexigram_workflow/pyproject.toml lexigram_ai_workers/pyproject.toml
 
-.PHONY: help demo hello test lint types format bench docs chaos clean surface constraints
+.PHONY: help demo hello test test-all lint types format bench docs chaos clean surface constraints
 
 help:
-	@echo "make demo | hello | test | lint | types | format | bench | docs | chaos | clean"
+	@echo "make demo | hello | test | test-all | lint | types | format | bench | docs | chaos | clean"
 	@echo "make surface      rewrite the snapshot of the public names after a wanted change"
 	@echo "make constraints  resolve the pinned versions again"
 	@echo "PY=3.12 picks a Python; ARGS='-k name' goes to pytest"
 
 $(READY): $(PROJECTS) constraints.txt tools/bootstrap.py
 	@python3 tools/bootstrap.py $(VENV) --python "$(PY)"
+	@touch $@
+
+$(SERVERS): $(READY)
+	@python3 tools/bootstrap.py $(VENV) --python "$(PY)" --servers
 	@touch $@
 
 $(BENCH_READY): $(PROJECTS) benchmarks/requirements.txt tools/bootstrap.py
@@ -51,7 +57,10 @@ hello: $(READY)
 	@printf '\n\033[1m$$ python -m examples.hello\033[0m\n'; $(PYTHON) -m examples.hello
 
 test: $(READY)
-	$(PYTHON) -m pytest $(ARGS)
+	@$(PYTHON) -m tests.run $(ARGS)
+
+test-all: $(READY) $(SERVERS)
+	@$(PYTHON) -m tests.run --all $(ARGS)
 
 docs: $(READY)
 	$(PYTHON) -m pytest tests/docs $(ARGS)

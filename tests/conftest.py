@@ -1,16 +1,18 @@
 """What every test shares: settings, a watch on blocking calls, and databases with all tables."""
 
 import os
-import secrets
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import anyio
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 from hypothesis import settings
+from tests.names import unique_identifier
 
+from lexigram.testing.conformance.suite import UNDECLARED_PROPERTY
 from lexigram.testing.services import Service
 
 # No deadline: a busy machine is not a defect. Fixed examples in CI: a red run can be repeated.
@@ -18,13 +20,47 @@ settings.register_profile("desk", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
+HERE = Path(__file__).parent
+UNIT = HERE / "unit"
+# What `make test` runs whole; of the other folders it runs what is marked `quick`.
+QUICK = ("unit", "surface", "docs", "smoke")
+# Fixtures that start a double of a broker: its conformance suite belongs to `make test-all`.
+DOUBLES = {"kafka_servers", "sqs", "servicebus", "pubsub"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make test` runs."""
+    for item in items:
+        if _is_quick(item):
+            item.add_marker("quick")
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    folder = item.path.relative_to(HERE).parts[0]
+    if folder == "conformance":
+        doubles = DOUBLES.intersection(getattr(item, "fixturenames", ()))
+        return not doubles and item.get_closest_marker("service") is None
+    return folder in QUICK
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line per reason how many tests were skipped; capabilities have their own list."""
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.getreports("skipped"):
+        undeclared = UNDECLARED_PROPERTY in dict(getattr(report, "user_properties", ()))
+        if isinstance(report.longrepr, tuple) and not undeclared:
+            reasons[report.longrepr[2].removeprefix("Skipped: ")] += 1
+    if reasons:
+        terminalreporter.section("skipped")
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.line(f"{count:5d} {reason}")
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
 
 
-UNIT = Path(__file__).parent / "unit"
 MAY_BLOCK = {
     # A module is read when it is first needed, and may read what it likes while it is made.
     "<frozen importlib._bootstrap>": {"_find_and_load"},
@@ -74,10 +110,9 @@ def sqlite_url(migrated_file: Path, tmp_path: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(services: dict[str, Service]) -> Iterator[str]:
-    """A schema of this run with all tables; a test empties those it uses."""
-    schema = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
-    server = f"postgresql://postgres@{services['postgresql'].address}/test"
+def migrated_schema(services: Mapping[str, Service]) -> Iterator[str]:
+    """A PostgreSQL schema of this process with all tables, made once."""
+    schema, server = unique_identifier(), _server(services)
     anyio.run(_execute, server, f"CREATE SCHEMA {schema}")
     url = f"{server}?search_path={schema}"
     anyio.run(_upgrade, url)
@@ -86,10 +121,30 @@ def postgres_url(services: dict[str, Service]) -> Iterator[str]:
 
 
 @pytest.fixture
-async def empty_schema(services: dict[str, Service]) -> AsyncIterator[str]:
+def postgres_url(request: pytest.FixtureRequest) -> str:
+    """The schema of this process with all tables; a test empties those it uses."""
+    _require_mark(request, "postgresql")
+    url: str = request.getfixturevalue("migrated_schema")
+    return url
+
+
+@pytest.fixture
+async def emptied_postgres_url(postgres_url: str) -> str:
+    """The schema of this process with all tables, every one of them empty."""
+    from lexigram.sql import Database
+
+    async with Database(postgres_url) as database:
+        await database.execute(_EMPTY)
+    return postgres_url
+
+
+@pytest.fixture
+async def empty_schema(
+    request: pytest.FixtureRequest, services: Mapping[str, Service]
+) -> AsyncIterator[str]:
     """The address of a PostgreSQL schema of this test alone, without tables."""
-    schema = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
-    server = f"postgresql://postgres@{services['postgresql'].address}/test"
+    _require_mark(request, "postgresql")
+    schema, server = unique_identifier(), _server(services)
     await _execute(server, f"CREATE SCHEMA {schema}")
     yield f"{server}?search_path={schema}"
     await _execute(server, f"DROP SCHEMA {schema} CASCADE")
@@ -112,6 +167,28 @@ async def _upgrade(url: str) -> None:
 
     async with Database(url) as database:
         await upgrade(database)
+
+
+# DELETE takes a tenth of the time of TRUNCATE here: every table holds a few rows at most. Foreign
+# keys are not checked meanwhile, so the order does not matter. What a migration wrote is kept.
+_EMPTY = """
+DO $$ DECLARE name text; BEGIN
+    SET LOCAL session_replication_role = replica;
+    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = current_schema()
+        AND NOT starts_with(tablename, 'migrations_of_') AND tablename <> 'lexigram_lock_fence'
+    LOOP EXECUTE format('DELETE FROM %I', name); END LOOP;
+END $$
+"""
+
+
+def _server(services: Mapping[str, Service]) -> str:
+    return f"postgresql://postgres@{services['postgresql'].address}/test"
+
+
+def _require_mark(request: pytest.FixtureRequest, name: str) -> None:
+    """Fail a test that would break on a machine without the server, also where there is one."""
+    if not any(name in mark.args for mark in request.node.iter_markers("service")):
+        pytest.fail(f"a test that uses {name} needs @pytest.mark.service({name!r})", pytrace=False)
 
 
 async def _execute(server: str, statement: str) -> None:

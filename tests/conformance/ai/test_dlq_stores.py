@@ -14,7 +14,9 @@ RULE = RetryRule(max_retries=2, base=60.0)
 TABLES = "lexigram_ai_dead_letters, lexigram_ai_figures, lexigram_ai_maintenance_runs"
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(
+    params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.service("postgresql"))]
+)
 def place(request):
     kind = request.param
     return kind, None if kind == "memory" else request.getfixturevalue(f"{kind}_url")

@@ -1,7 +1,5 @@
 """Backends for the suites: each test has its own table space, schema or key prefix."""
 
-import os
-import secrets
 from contextlib import asynccontextmanager
 
 import pytest
@@ -9,6 +7,7 @@ from redis.asyncio import Redis
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects import sqlite as sqlite3
 from sqlalchemy.schema import CreateIndex, CreateTable
+from tests.names import unique_name
 
 from lexigram.cache import RedisConnection
 from lexigram.cache import tables as caches
@@ -47,7 +46,7 @@ async def postgres(empty_schema):
 
 @pytest.fixture
 def prefix():
-    return f"lexigram-test:{os.getpid()}:{secrets.token_hex(4)}"
+    return unique_name()
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from lexigram.schedule.callbacks import Callbacks
 from lexigram.schedule.report import Reporter
 from lexigram.schedule.targets import Targets
 from lexigram.sql import Database
-from lexigram.sql.migrate import upgrade
 from lexigram.testing.fakes import FakeClock
 
 
@@ -49,17 +48,19 @@ def now():
     params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service("postgresql"))]
 )
 def url(request):
-    return "sqlite://" if request.param == "sqlite" else request.getfixturevalue("empty_schema")
+    if request.param == "sqlite":
+        return request.getfixturevalue("sqlite_url")
+    return request.getfixturevalue("emptied_postgres_url")
 
 
 @pytest.fixture
 async def db(url):
     async with Database(url) as database:
-        await upgrade(database)
         await database.execute(
             "CREATE TABLE jobs (id TEXT PRIMARY KEY, name TEXT, kwargs TEXT, number INTEGER)"
         )
         yield database
+        await database.execute("DROP TABLE jobs")
 
 
 @pytest.fixture

@@ -1,27 +1,22 @@
-"""Databases for the suites: each test has its own file or schema."""
-
-import os
-import secrets
+"""Databases for the suites: a file of its own for each test, and one schema emptied before each."""
 
 import pytest
 from redis.asyncio import Redis
+from tests.names import unique_name
 
 from lexigram.cache import Cache, MemoryCache, RedisCache, RedisConnection, SqlCache
 from lexigram.sql import Database
-from lexigram.sql.migrate import upgrade
 
 
 @pytest.fixture
-async def sqlite(tmp_path):
-    async with Database(f"sqlite:///{tmp_path}/workflow.db") as database:
-        await upgrade(database)
+async def sqlite(sqlite_url):
+    async with Database(sqlite_url) as database:
         yield database
 
 
 @pytest.fixture
-async def postgres(empty_schema):
-    async with Database(empty_schema) as database:
-        await upgrade(database)
+async def postgres(emptied_postgres_url):
+    async with Database(emptied_postgres_url) as database:
         yield database
 
 
@@ -29,7 +24,7 @@ async def postgres(empty_schema):
 async def redis(services):
     """A cache in Redis, under a prefix of its own."""
     url = f"redis://{services['redis'].address}/0"
-    prefix = f"lexigram-test:{os.getpid()}:{secrets.token_hex(4)}"
+    prefix = unique_name()
     connection = RedisConnection(url)
     yield Cache(RedisCache(connection, prefix=prefix))
     await connection.aclose()

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from textwrap import dedent
 
 import asyncpg
 import pytest
+from tests.names import unique_identifier
 
 SCRIPTS = Path(sys.executable).parent
 SECONDS = 120  # a guard against hanging, not a promise
@@ -54,7 +54,7 @@ def package(tmp_path):
 
 @pytest.fixture
 def empty_postgres(services):
-    name = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
+    name = unique_identifier()
     server = f"postgresql://postgres@{services['postgresql'].address}"
 
     async def do(statement):

@@ -1,7 +1,6 @@
 """``lexigram worker`` processes on one database, killed one after the other, with the same YAML."""
 
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import anyio
 import asyncpg
 import pytest
 from attrs import evolve
+from tests.names import unique_identifier
 
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.sql import Database
@@ -69,7 +69,7 @@ async def url(request, tmp_path):
         yield f"sqlite:///{tmp_path}/fleet.db"
         return
     services = request.getfixturevalue("services")
-    schema = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
+    schema = unique_identifier()
     server = f"postgresql://postgres@{services['postgresql'].address}/test"
     admin = await asyncpg.connect(server)
     await admin.execute(f"CREATE SCHEMA {schema}")

@@ -2,7 +2,6 @@
 
 import os
 import random
-import secrets
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import anyio
 import asyncpg
 import pytest
+from tests.names import unique_identifier
 
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.sql import Database
@@ -45,7 +45,7 @@ TABLES = [
 
 @pytest.fixture
 async def postgres_url(services):
-    schema = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
+    schema = unique_identifier()
     server = f"postgresql://postgres@{services['postgresql'].address}/test"
     admin = await asyncpg.connect(server)
     await admin.execute(f"CREATE SCHEMA {schema}")

@@ -1,7 +1,6 @@
 """Graphs and sagas across processes: killed, beside each other, and without any for a while."""
 
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import anyio
 import asyncpg
 import pytest
 from tests.e2e.durable.orchestrated_process import NODES, registered
+from tests.names import unique_identifier
 
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.sql import Database
@@ -43,7 +43,7 @@ async def url(request, tmp_path):
         yield f"sqlite:///{tmp_path}/graphs.db"
         return
     services = request.getfixturevalue("services")
-    schema = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
+    schema = unique_identifier()
     server = f"postgresql://postgres@{services['postgresql'].address}/test"
     admin = await asyncpg.connect(server)
     await admin.execute(f"CREATE SCHEMA {schema}")

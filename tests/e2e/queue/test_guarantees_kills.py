@@ -4,7 +4,6 @@ up the retries of one that is delivered at least once.
 
 import json
 import os
-import secrets
 
 import anyio
 import asyncpg
@@ -14,6 +13,7 @@ from redis.asyncio import Redis
 from tests.e2e.queue.harness import Place, drain_after_kills, survive
 from tests.e2e.queue.worker import queue_of
 from tests.integration.queue.rabbitmq_place import clear
+from tests.names import unique_name
 
 from lexigram.queue.backends.rabbitmq import RabbitMQDriver
 from lexigram.sql import Database
@@ -34,7 +34,7 @@ SERVERS = {"postgresql": "postgresql", "redis": "redis", "rabbitmq": "rabbitmq",
     params=["sqlite", *(pytest.param(n, marks=pytest.mark.service(n)) for n in SERVERS)]
 )
 async def place(request, tmp_path):
-    kind, name = request.param, f"lex-{os.getpid()}-{secrets.token_hex(4)}"
+    kind, name = request.param, unique_name()
     made = {"folder": str(tmp_path), "messages": MESSAGES, "concurrency": CONCURRENCY}
     if kind == "sqlite":
         url = f"sqlite:///{tmp_path}/bus.db"

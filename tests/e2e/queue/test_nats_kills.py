@@ -3,13 +3,13 @@
 import json
 import os
 import signal
-from uuid import uuid4
 
 import anyio
 import nats
 import pytest
 from tests.e2e.queue.harness import Place, kill_consumers, restart_broker
 from tests.e2e.queue.nats_server import nats_server  # noqa: F401 - a fixture
+from tests.names import unique_name
 
 from lexigram.queue.backends.nats import NATSDriver
 
@@ -28,7 +28,7 @@ KILLS, MESSAGES = (20, 20_000) if FULL else (5, 2_000)
 @pytest.fixture
 async def shared(services):
     """The running server, and a stream prefix on it that is gone afterwards."""
-    url, stream = f"nats://{services['nats'].address}", f"test-{os.getpid()}-{uuid4().hex[:8]}"
+    url, stream = f"nats://{services['nats'].address}", unique_name()
     yield url, stream
     client = await nats.connect(url)
     for name in (stream, f"{stream}-records", f"{stream}-dead"):

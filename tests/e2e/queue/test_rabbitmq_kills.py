@@ -1,13 +1,13 @@
 """Consumers of the rabbitmq driver are killed, and its server too; nothing is lost."""
 
 import os
-import secrets
 import signal
 
 import pytest
 from tests.e2e.queue.harness import Place, kill_consumers, restart_broker
 from tests.e2e.queue.rabbitmq_server import rabbitmq_server  # noqa: F401 - a fixture
 from tests.integration.queue.rabbitmq_place import clear
+from tests.names import unique_name
 
 from lexigram.queue.backends.rabbitmq import RabbitMQDriver
 
@@ -30,7 +30,7 @@ async def place(services, tmp_path):
         url=f"amqp://guest:guest@{services['rabbitmq'].address}/",
         folder=str(tmp_path),
         messages=MESSAGES,
-        options={"exchange": f"lex-{os.getpid()}-{secrets.token_hex(4)}"},
+        options={"exchange": unique_name()},
     )
     yield place
     await clear(RabbitMQDriver(place.url, exchange=place.options["exchange"]))

@@ -1,12 +1,12 @@
 """Consumers of the redis driver are killed, and its server is restarted; nothing is lost."""
 
 import os
-import secrets
 
 import pytest
 from redis.asyncio import Redis
 from tests.e2e.queue.harness import Place, kill_consumers, restart_broker
 from tests.e2e.queue.redis_server import RedisServer, need_redis_server
+from tests.names import unique_name
 
 from lexigram.queue.backends.redis import RedisDriver
 
@@ -26,7 +26,7 @@ KILLS, MESSAGES = (20, 20_000) if FULL else (5, 2_000)
 async def place(services, tmp_path):
     url, prefix = (
         f"redis://{services['redis'].address}/0",
-        f"lex-{os.getpid()}-{secrets.token_hex(4)}",
+        unique_name(),
     )
     yield Place(
         driver="redis",

@@ -1,11 +1,11 @@
 """Consumers of the sql driver are killed, and its server is restarted; nothing is lost."""
 
 import os
-import secrets
 
 import asyncpg
 import pytest
 from tests.e2e.queue.harness import Place, kill_consumers, restart_broker
+from tests.names import unique_identifier
 
 from lexigram.queue.backends.sql import SqlDriver
 from lexigram.sql import Database
@@ -27,7 +27,7 @@ async def url(request, tmp_path):
         place, clean = f"sqlite:///{tmp_path}/bus.db", None
     else:
         services = request.getfixturevalue("services")
-        schema = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
+        schema = unique_identifier()
         server = f"postgresql://postgres@{services['postgresql'].address}/test"
         admin = await asyncpg.connect(server)
         await admin.execute(f"CREATE SCHEMA {schema}")

@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from uuid import uuid4
 
 import anyio
 import pytest
 from redis.asyncio import Redis
+from tests.names import unique_name
 
 from lexigram.testing import wait_until
 
@@ -59,7 +59,7 @@ class Worker:
 @pytest.fixture
 async def start(services):
     """Starts processes that share one circuit, and removes its keys."""
-    url, prefix = f"redis://{services['redis'].address}/0", f"lexigram-test:{uuid4().hex}"
+    url, prefix = f"redis://{services['redis'].address}/0", unique_name()
     started = []
 
     async def run(count, **settings):

@@ -1,7 +1,5 @@
 """Processes that start at once on an empty database: one migrates, the others wait."""
 
-import os
-import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +8,7 @@ import anyio
 import anyio.to_thread
 import asyncpg
 import pytest
+from tests.names import unique_identifier
 
 from lexigram.sql import Database
 from lexigram.sql.migrate import installed_migrations, snapshot, upgrade
@@ -23,7 +22,7 @@ SCRIPT = Path(__file__).with_name("first_start.py")
 @pytest.fixture
 async def empty_postgres(services):
     """A database without a single table."""
-    name = f"lex_{os.getpid()}_{secrets.token_hex(4)}"
+    name = unique_identifier()
     server = f"postgresql://postgres@{services['postgresql'].address}"
     admin = await asyncpg.connect(f"{server}/test")
     await admin.execute(f"CREATE DATABASE {name}")

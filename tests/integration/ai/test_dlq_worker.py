@@ -38,7 +38,9 @@ TABLES = "lexigram_ai_dead_letters, lexigram_ai_figures, lexigram_ai_maintenance
 MINUTE, HOUR = 60.0, 3600.0
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(
+    params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.service("postgresql"))]
+)
 def place(request):
     kind = request.param
     return kind, None if kind == "memory" else request.getfixturevalue(f"{kind}_url")

@@ -181,7 +181,9 @@ async def test_the_seeds_definitions_run_and_its_model_must_be_there(fleet):
     assert len(await everything(fleet.stores.at("lancedb"), "documents")) == 1
 
 
-@pytest.fixture(params=["sqlite_url", "postgres_url"])
+@pytest.fixture(
+    params=["sqlite_url", pytest.param("postgres_url", marks=pytest.mark.service("postgresql"))]
+)
 def url(request):
     return request.getfixturevalue(request.param)
 

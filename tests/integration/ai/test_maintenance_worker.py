@@ -44,7 +44,9 @@ TABLES = (
 DAY = 24 * 3600.0
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgres", marks=pytest.mark.service("postgresql"))]
+)
 def url(request):
     return request.getfixturevalue(f"{request.param}_url")
 

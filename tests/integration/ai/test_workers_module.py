@@ -33,7 +33,9 @@ TABLES = (
 SMALL = WorkersModule.stub().providers[0].config
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgres", marks=pytest.mark.service("postgresql"))]
+)
 def url(request):
     return request.getfixturevalue(f"{request.param}_url")
 

@@ -1,6 +1,5 @@
 """Several processes that miss the same key at the same moment."""
 
-import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 from redis.asyncio import Redis
+from tests.names import unique_name
 
 from lexigram.sql import Database
 from lexigram.sql.migrate import upgrade
@@ -32,7 +32,7 @@ def url(request):
 @pytest.fixture
 async def redis_address(tmp_path, services):
     address = f"redis://{services['redis'].address}/0"
-    prefix = f"lexigram-test:{secrets.token_hex(8)}"
+    prefix = unique_name()
     yield f"{address}#{prefix}"
     async with Redis.from_url(address) as client:
         keys = [key async for key in client.scan_iter(match=f"{prefix}*", count=10_000)]

@@ -1,7 +1,5 @@
 """A driver is what the configuration names: ours on their brokers, those of others by entry point."""
 
-import os
-import secrets
 import shutil
 import sys
 import textwrap
@@ -10,6 +8,7 @@ import nats
 import pytest
 from redis.asyncio import Redis
 from tests.integration.queue.rabbitmq_place import clear, own_vhost
+from tests.names import unique_name
 
 from lexigram.app import Application
 from lexigram.contracts.core.health import HealthStatus
@@ -63,7 +62,7 @@ def vhost(services):
 )
 def place(request, tmp_path):
     """Driver and settings."""
-    kind, name = request.param, f"lex-{os.getpid()}-{secrets.token_hex(4)}"
+    kind, name = request.param, unique_name()
     if kind == "memory":
         return "memory", {}
     if kind == "sqlite":

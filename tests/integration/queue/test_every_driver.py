@@ -4,7 +4,6 @@ What one driver does beside this is in its own file; what drivers promise to the
 ``tests/conformance/queue``; processes are killed in ``tests/e2e/queue``.
 """
 
-import os
 import secrets
 import shutil
 import time
@@ -18,6 +17,7 @@ import nats
 import pytest
 from redis.asyncio import Redis
 from tests.integration.queue.rabbitmq_place import clear, own_vhost
+from tests.names import unique_name
 
 from lexigram.contracts.queue import (
     BusMessage,
@@ -118,7 +118,7 @@ async def make_driver(place):
     elif kind in ("sqlite", "postgresql"):
         yield partial(SqlDriver, url, visibility_timeout=LEASE)
     else:
-        name = f"lex-{os.getpid()}-{secrets.token_hex(4)}"
+        name = unique_name()
         brokers = {"redis": on_redis, "rabbitmq": on_rabbitmq, "nats": on_nats}
         brokers |= {"azure_servicebus": on_azure_servicebus, "sqs": on_sqs}
         async for made in brokers[kind](url, name):

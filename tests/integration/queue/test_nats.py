@@ -1,18 +1,17 @@
 """The nats driver beside what a suite for all drivers cannot ask: its streams, servers and errors."""
 
 import json
-import os
 import signal
 import sys
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from uuid import uuid4
 
 import anyio
 import nats
 import pytest
 from tests.e2e.queue.nats_server import nats_server  # noqa: F401 - a fixture
+from tests.names import unique_name
 
 from lexigram.contracts.core.health import HealthStatus
 from lexigram.contracts.queue import (
@@ -48,7 +47,7 @@ async def raw(url):
 
 @pytest.fixture
 async def stream(raw):
-    name = f"test-{os.getpid()}-{uuid4().hex[:8]}"
+    name = unique_name()
     yield name
     for one in (name, f"{name}-records", f"{name}-dead"):
         await raw.request(f"$JS.API.STREAM.DELETE.{one}")

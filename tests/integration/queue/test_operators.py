@@ -1,12 +1,11 @@
 """What operators do, on memory, SQLite and a running Redis: the same calls, the same outcome."""
 
-import os
-import secrets
 import shutil
 from datetime import UTC, datetime, timedelta
 
 import anyio
 import pytest
+from tests.names import unique_name
 
 from lexigram.contracts.queue import (
     BusMessage,
@@ -50,7 +49,7 @@ def unopened(request, tmp_path):
     from lexigram.queue.backends.redis import RedisQueue
 
     address = request.getfixturevalue("services")["redis"].address
-    prefix = f"lex-{os.getpid()}-{secrets.token_hex(4)}"
+    prefix = unique_name()
     return RedisQueue(f"redis://{address}/0", prefix=prefix, options=QUICK)
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import re
-import secrets
 import sys
 import time
 from contextlib import AsyncExitStack
@@ -12,6 +11,7 @@ import aio_pika
 import anyio
 import pytest
 from tests.integration.queue.rabbitmq_place import clear, own_vhost, rabbitmqctl
+from tests.names import unique_name
 
 from lexigram.contracts.core.health import HealthStatus
 from lexigram.contracts.queue import (
@@ -41,7 +41,7 @@ def vhost(services):
 
 @pytest.fixture
 async def exchange(vhost):
-    name = f"lex-{secrets.token_hex(4)}"
+    name = unique_name()
     yield name
     await clear(RabbitMQDriver(vhost, exchange=name))
 
@@ -527,7 +527,7 @@ async def test_a_vhost_that_is_not_there_is_told(services):
 async def test_a_missing_permission_is_told_with_the_command_that_gives_it(
     vhost, services, exchange
 ):
-    user, name = f"lex-{secrets.token_hex(4)}", vhost.rpartition("/")[2]
+    user, name = unique_name(), vhost.rpartition("/")[2]
     if not name:
         pytest.fail("needs rabbitmqctl, which makes users")
     ask = functools.partial(anyio.to_thread.run_sync, rabbitmqctl)
@@ -553,7 +553,7 @@ async def test_a_missing_permission_is_told_with_the_command_that_gives_it(
 
 
 async def test_an_exchange_of_another_kind_is_told(raw, vhost):
-    name = f"lex-{secrets.token_hex(4)}"
+    name = unique_name()
     await raw.declare_exchange(name, aio_pika.ExchangeType.FANOUT)
     try:
         with pytest.raises(RabbitMQQueueError, match="declared with other settings"):

@@ -1,8 +1,6 @@
 """The redis driver beside what a suite for all drivers cannot ask: its streams, lanes and errors."""
 
 import json
-import os
-import secrets
 import signal
 from contextlib import AsyncExitStack
 
@@ -10,6 +8,7 @@ import anyio
 import pytest
 from redis.asyncio import Redis
 from tests.e2e.queue.redis_server import RedisServer, need_redis_server
+from tests.names import unique_name
 
 from lexigram.contracts.core.health import HealthStatus
 from lexigram.contracts.queue import (
@@ -42,7 +41,7 @@ async def raw(url):
 
 @pytest.fixture
 async def prefix(raw):
-    name = f"lex-{os.getpid()}-{secrets.token_hex(4)}"
+    name = unique_name()
     yield name
     async for key in raw.scan_iter(f"{name}:*", count=1000):
         await raw.delete(key)

@@ -1,13 +1,12 @@
 """Breakers and limiters of several processes over a real Redis."""
 
 import asyncio
-import os
 import sys
-from uuid import uuid4
 
 import anyio
 import pytest
 from redis.asyncio import Redis
+from tests.names import unique_name
 
 from lexigram import clock as ambient
 from lexigram.app import Application
@@ -43,7 +42,7 @@ def url(services):
 
 @pytest.fixture
 def prefix():
-    return f"lexigram-test:{os.getpid()}:{uuid4().hex}"
+    return unique_name()
 
 
 @pytest.fixture

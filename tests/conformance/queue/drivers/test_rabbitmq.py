@@ -1,9 +1,8 @@
 """The driver suite on a running RabbitMQ: an exchange of its own per test, in a vhost of the run."""
 
-import secrets
-
 import pytest
 from tests.integration.queue.rabbitmq_place import clear, own_vhost
+from tests.names import unique_name
 
 from lexigram.queue.backends.rabbitmq import CAPABILITIES, QUORUM_CAPABILITIES, RabbitMQDriver
 from lexigram.testing.conformance.queue import DriverConformance
@@ -24,7 +23,7 @@ class OnRabbitMQ(DriverConformance):
 
     @pytest.fixture
     def make(self, vhost):
-        exchange = f"lex-{secrets.token_hex(4)}"
+        exchange = unique_name()
         return lambda: RabbitMQDriver(
             vhost, exchange=exchange, queue_type=self.queue_type, max_backlog=BACKLOG
         )

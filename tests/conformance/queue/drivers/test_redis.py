@@ -1,10 +1,8 @@
 """The driver suite on a running Redis, under a prefix of its own."""
 
-import os
-import secrets
-
 import pytest
 from redis.asyncio import Redis
+from tests.names import unique_name
 
 from lexigram.queue.backends.redis import CAPABILITIES, RedisDriver
 from lexigram.testing.conformance.queue import DriverConformance
@@ -19,7 +17,7 @@ class TestRedisDriver(DriverConformance):
 
     @pytest.fixture
     def make(self, services):
-        prefix = f"lex-{os.getpid()}-{secrets.token_hex(4)}"
+        prefix = unique_name()
         url = f"redis://{services['redis'].address}/0"
         return lambda: RedisDriver(
             url, prefix=prefix, visibility_timeout=2.5, max_backlog=BACKLOG, dedup_window=60.0

@@ -1,10 +1,8 @@
 """The queue suite on a running RabbitMQ, with an exchange of its own per test."""
 
-import os
-import secrets
-
 import pytest
 from tests.integration.queue.rabbitmq_place import clear, own_vhost
+from tests.names import unique_name
 
 from lexigram.queue import BusOptions, RetryPolicy
 from lexigram.queue.backends.rabbitmq import RabbitMQQueue
@@ -26,7 +24,7 @@ class TestRabbitMQQueue(QueueConformance):
 
     @pytest.fixture
     def make(self, vhost):
-        exchange = f"lex-{os.getpid()}-{secrets.token_hex(4)}"
+        exchange = unique_name()
         return lambda: RabbitMQQueue(vhost, exchange, options=QUICK)
 
     @pytest.fixture

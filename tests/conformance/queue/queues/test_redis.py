@@ -1,10 +1,8 @@
 """The queue suite on a running Redis, under a prefix of its own."""
 
-import os
-import secrets
-
 import pytest
 from redis.asyncio import Redis
+from tests.names import unique_name
 
 from lexigram.queue import BusOptions, RetryPolicy
 from lexigram.queue.backends.redis import RedisQueue
@@ -20,7 +18,7 @@ class TestRedisQueue(QueueConformance):
 
     @pytest.fixture
     def make(self, services):
-        prefix = f"lex-{os.getpid()}-{secrets.token_hex(4)}"
+        prefix = unique_name()
         url = f"redis://{services['redis'].address}/0"
         return lambda: RedisQueue(url, prefix=prefix, visibility_timeout=2.5, options=QUICK)
 

@@ -1,11 +1,9 @@
 """Drivers and states for the suites of jobs over a broker, each test under names of its own."""
 
-import os
-import secrets
-
 import pytest
 from redis.asyncio import Redis
 from tests.integration.queue.rabbitmq_place import own_vhost
+from tests.names import unique_name
 
 from lexigram.queue.tasks import RedisJobs
 from lexigram.sql import Database
@@ -15,7 +13,7 @@ TABLES = "lexigram_jobs, lexigram_job_edges, lexigram_job_progress, lexigram_job
 
 @pytest.fixture
 def prefix():
-    return f"lex-{os.getpid()}-{secrets.token_hex(4)}"
+    return unique_name()
 
 
 @pytest.fixture

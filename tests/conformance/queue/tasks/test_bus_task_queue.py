@@ -4,10 +4,8 @@ Each broker has another state behind it, so that both kinds meet more than one b
 are long where the broker is live: a test that passes was woken by a call.
 """
 
-import json
-
-import nats
 import pytest
+from tests.integration.queue.nats_place import delete_streams
 from tests.integration.queue.rabbitmq_place import clear
 
 from lexigram.queue.backends.memory import MemoryBroker, MemoryDriver
@@ -20,7 +18,6 @@ from lexigram.sql import Database
 from lexigram.tasks.store_memory import MemoryStore
 from lexigram.tasks.store_sql import SqlStore
 from lexigram.testing.conformance.tasks import TaskQueueCapability, TaskQueueConformance
-from lexigram.testing.services import KNOWN_SERVICES
 
 LONG_POLL = 10.0  # seconds
 
@@ -108,21 +105,16 @@ class TestTaskQueueOverRabbitMQ(OverABroker):
 @pytest.mark.service("redis")
 class TestTaskQueueOverNATS(OverABroker):
     @pytest.fixture
-    async def subject(self, prefix, make_redis_jobs):
-        url = f"nats://{KNOWN_SERVICES['nats'].address}"
-        driver = NATSDriver(url, stream=prefix)
+    async def subject(self, services, prefix, make_redis_jobs):
+        driver = NATSDriver(f"nats://{services['nats'].address}", stream=prefix)
         await driver.connect()
         yield BusTaskQueue(driver, make_redis_jobs(), poll=LONG_POLL)
         await driver.close()
-        client = await nats.connect(url)
-        for name in (prefix, f"{prefix}-records", f"{prefix}-dead"):
-            answer = await client.request(f"$JS.API.STREAM.DELETE.{name}")
-            assert json.loads(answer.data)
-        await client.close()
+        await delete_streams(services["nats"], prefix)
 
     @pytest.fixture
-    async def neighbour(self, subject, prefix, make_redis_jobs):
-        driver = NATSDriver(f"nats://{KNOWN_SERVICES['nats'].address}", stream=prefix)
+    async def neighbour(self, services, subject, prefix, make_redis_jobs):
+        driver = NATSDriver(f"nats://{services['nats'].address}", stream=prefix)
         await driver.connect()
         yield BusTaskQueue(driver, make_redis_jobs(), poll=LONG_POLL)
         await driver.close()

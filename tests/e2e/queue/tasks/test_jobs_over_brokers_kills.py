@@ -14,11 +14,11 @@ import pytest
 from redis.asyncio import Redis
 from tests.e2e.queue.tasks.process import driver_of, queue_of
 from tests.integration.queue.rabbitmq_place import clear, own_vhost
+from tests.names import unique_name
 
 from lexigram.contracts.infra.tasks import JobStatus
 from lexigram.sql import Database
 from lexigram.testing import wait_until
-from lexigram.testing.services import KNOWN_SERVICES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.chaos, pytest.mark.timeout(900)]
 
@@ -54,13 +54,13 @@ def kind(request):
 @pytest.fixture
 async def place(kind, tmp_path, services, request):
     """Where broker and state are: names of this test alone."""
-    made = {"kind": kind, "prefix": f"lex-{os.urandom(4).hex()}", "log": str(tmp_path / "runs")}
-    redis = f"redis://{KNOWN_SERVICES['redis'].address}/0"
+    made = {"kind": kind, "prefix": unique_name(), "log": str(tmp_path / "runs")}
+    redis = f"redis://{services['redis'].address}/0"
     if kind == "redis":
         yield {**made, "url": redis, "redis": redis}
         await _clear_redis(redis, made["prefix"])
     elif kind == "nats":
-        url = f"nats://{KNOWN_SERVICES['nats'].address}"
+        url = f"nats://{services['nats'].address}"
         yield {**made, "url": url, "redis": redis}
         await _clear_redis(redis, made["prefix"])
         client = await nats.connect(url)

@@ -1,12 +1,10 @@
 """Applications whose jobs go over live brokers, as their configuration says."""
 
-import os
-import secrets
-
 import nats
 import pytest
 from redis.asyncio import Redis
 from tests.integration.queue.rabbitmq_place import clear, own_vhost
+from tests.names import unique_name
 
 from lexigram.app import Application
 from lexigram.contracts.infra.tasks import ProgressStatus, TaskQueueError
@@ -44,7 +42,7 @@ def application(backend, *modules, **jobs):
 async def redis(services):
     """The URL, and a prefix whose keys are removed."""
     url = f"redis://{services['redis'].address}/0"
-    prefix = f"lex-{os.getpid()}-{secrets.token_hex(4)}"
+    prefix = unique_name()
     yield url, prefix
     async with Redis.from_url(url) as client:
         async for key in client.scan_iter(f"{prefix}*", count=1000):

@@ -1,10 +1,8 @@
 """Jobs in Redis that come, are claimed and end together: each is still a job of its own."""
 
-import os
-import secrets
-
 import pytest
 from redis.asyncio import Redis
+from tests.names import unique_name
 
 from lexigram.contracts.infra.tasks import EndKind, JobEnd, JobStatus
 from lexigram.queue.tasks import RedisJobs
@@ -17,7 +15,7 @@ LEASE = 30.0
 @pytest.fixture
 async def queue(services):
     url = f"redis://{services['redis'].address}/0"
-    prefix = f"lex-{os.getpid()}-{secrets.token_hex(4)}"
+    prefix = unique_name()
     state = RedisJobs(url, prefix=prefix + ":{jobs}", poll=0.2)
     yield TaskQueue(state)
     await state.aclose()

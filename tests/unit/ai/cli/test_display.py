@@ -44,6 +44,7 @@ def test_nothing_is_shown_to_programs_and_to_who_wants_quiet(output, capsys):
 def test_a_terminal_gets_one_live_line(capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")  # a dumb terminal gets no live line
     with shown(Output(color=False), at_once=False) as tell:
         assert capsys.readouterr().err == ""
         tell(progress(8.0))
