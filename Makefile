@@ -14,7 +14,6 @@ PY ?=
 VENV := .venv$(if $(PY),-$(PY))
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
-SERVERS := $(VENV)/.servers
 BENCH_READY := .venv-bench/.ready
 ARGS ?=
 
@@ -33,10 +32,6 @@ help:
 
 $(READY): $(PROJECTS) constraints.txt tools/bootstrap.py
 	@python3 tools/bootstrap.py $(VENV) --python "$(PY)"
-	@touch $@
-
-$(SERVERS): $(READY)
-	@python3 tools/bootstrap.py $(VENV) --python "$(PY)" --servers
 	@touch $@
 
 $(BENCH_READY): $(PROJECTS) benchmarks/requirements.txt tools/bootstrap.py
@@ -59,7 +54,7 @@ hello: $(READY)
 test: $(READY)
 	@$(PYTHON) -m tests.run $(ARGS)
 
-test-all: $(READY) $(SERVERS)
+test-all: $(READY)
 	@$(PYTHON) -m tests.run --all $(ARGS)
 
 docs: $(READY)
