@@ -14,6 +14,7 @@ PY ?=
 VENV := .venv$(if $(PY),-$(PY))
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
+SERVERS := $(VENV)/.servers
 BENCH_READY := .venv-bench/.ready
 ARGS ?=
 
@@ -32,6 +33,10 @@ help:
 
 $(READY): $(PROJECTS) constraints.txt tools/bootstrap.py
 	@python3 tools/bootstrap.py $(VENV) --python "$(PY)"
+	@touch $@
+
+$(SERVERS): $(READY)
+	@python3 tools/bootstrap.py $(VENV) --servers
 	@touch $@
 
 $(BENCH_READY): $(PROJECTS) benchmarks/requirements.txt tools/bootstrap.py
@@ -54,7 +59,7 @@ hello: $(READY)
 test: $(READY)
 	@$(PYTHON) -m tests.run $(ARGS)
 
-test-all: $(READY)
+test-all: $(SERVERS)
 	@$(PYTHON) -m tests.run --all $(ARGS)
 
 docs: $(READY)

@@ -1,5 +1,6 @@
 """What every test shares: settings, a watch on blocking calls, and databases with all tables."""
 
+import gc
 import os
 import shutil
 from collections import Counter
@@ -22,8 +23,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
 HERE = Path(__file__).parent
 UNIT = HERE / "unit"
-# What `make test` runs whole; of the other folders it runs what is marked `quick`.
-QUICK = ("unit", "surface", "docs", "smoke")
+# What `make test` runs whole; of the other folders it runs what is marked.
+QUICK = ("unit", "surface", "docs")
 # Fixtures that start a double of a broker: its conformance suite belongs to `make test-all`.
 DOUBLES = {"kafka_servers", "sqs", "servicebus", "pubsub"}
 
@@ -35,9 +36,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("quick")
 
 
+def pytest_collection_finish() -> None:
+    """Keep what the imports made out of every later collection of garbage."""
+    gc.freeze()
+
+
 def _is_quick(item: pytest.Item) -> bool:
     folder = item.path.relative_to(HERE).parts[0]
-    if folder == "conformance":
+    if folder == "conformance" or item.get_closest_marker("promise"):
         doubles = DOUBLES.intersection(getattr(item, "fixturenames", ()))
         return not doubles and item.get_closest_marker("service") is None
     return folder in QUICK
@@ -92,6 +98,13 @@ def blocking_calls_fail() -> Iterator[BlockBuster]:
             for file, functions in MAY_BLOCK.items():
                 call.can_block_in(file, functions)
         yield watch
+
+
+@pytest.fixture(scope="module", autouse=True)
+def leaks_fail_in_their_module() -> Iterator[None]:
+    """Report a connection that nobody closed here, and not in a module that runs later."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

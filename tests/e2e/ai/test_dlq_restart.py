@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -96,6 +98,7 @@ class Process:
         self.process.stdout.close()
 
 
+@pytest.mark.promise
 def test_after_a_kill_letters_are_still_there_tried_on_and_told_of_once(sqlite_url, tmp_path):
     first = Process(tmp_path, sqlite_url, "first")
     first.until(lambda told, _: told == 1)

@@ -112,6 +112,7 @@ async def test_killed_at_five_moments_it_goes_on_without_losing_or_doubling(
     assert [text for text, count in finished.items() if now[text] != count] == []
 
 
+@pytest.mark.promise
 async def test_ctrl_c_ends_it_cleanly_and_a_second_run_goes_on(endpoint, start, here, tmp_path):
     write(tmp_path / "files", range(20))
     env = using(endpoint)

@@ -56,6 +56,7 @@ def line(running: subprocess.Popen[str]) -> str:
     return running.stdout.readline().strip()
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_and_exits_zero(tmp_path: Path, number: signal.Signals) -> None:
     with process(tmp_path, drain="0") as running:

@@ -39,6 +39,7 @@ anyio.run(main, sys.argv[1])
 """
 
 
+@pytest.mark.promise
 @pytest.mark.anyio
 @pytest.mark.chaos
 @pytest.mark.timeout(600)

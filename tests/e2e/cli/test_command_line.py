@@ -88,6 +88,7 @@ def start(depot):
         process.communicate(timeout=SECONDS)
 
 
+@pytest.mark.promise
 def test_a_new_application_passes_its_own_test(depot):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
@@ -102,6 +103,7 @@ def test_a_new_application_passes_its_own_test(depot):
     assert "2 passed" in done.stdout
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("arguments", [("depot.app:app",), ("depot.app:create",), ()])
 def test_a_new_application_runs_and_drains_on_sigterm(start, arguments):
     process, lines = start(*arguments)

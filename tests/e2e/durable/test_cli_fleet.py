@@ -255,6 +255,7 @@ async def the_end_was_told_once(engine):
     assert 1 <= len(ends) <= event["tries"]
 
 
+@pytest.mark.promise
 async def test_a_worker_drains_on_sigterm_and_gives_back_what_runs(
     engine, lexigram, folder, monkeypatch
 ):

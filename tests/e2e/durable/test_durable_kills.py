@@ -101,6 +101,7 @@ async def ready(process):
     assert await anyio.to_thread.run_sync(process.stdout.readline) == "ready\n"
 
 
+@pytest.mark.promise
 async def test_every_step_completes_once_and_each_group_ends_once_while_workers_die(engine, start):
     seed = random.randrange(10**9)
     print("seed", seed)

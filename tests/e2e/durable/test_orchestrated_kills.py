@@ -126,6 +126,7 @@ def kill(process):
     process.wait()
 
 
+@pytest.mark.promise
 async def test_no_node_that_finished_runs_again_after_its_worker_was_killed(
     engine, runs, start, log
 ):

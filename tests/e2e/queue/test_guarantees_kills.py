@@ -100,6 +100,7 @@ async def test_at_most_once_no_message_is_handled_twice_although_consumers_are_k
     assert len(lost) <= (KILLS + 3) * CONCURRENCY
 
 
+@pytest.mark.promise
 async def test_a_message_that_kills_its_process_uses_up_no_retries(place):
     place.messages, place.max_retries, place.deadly = 50, 1, DEATHS
     handled, retries = await survive(place)

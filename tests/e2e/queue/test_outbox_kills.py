@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.chaos, pytest.mark.timeout(300)]
 MESSAGES = 500
 
 
+@pytest.mark.promise
 async def test_what_a_killed_relay_published_comes_again_with_the_same_id(tmp_path, rng):
     source, target = f"sqlite:///{tmp_path}/app.db", f"sqlite:///{tmp_path}/broker.db"
     async with Database(source) as database:

@@ -63,6 +63,7 @@ async def test_every_message_is_handled_although_consumers_are_killed(url, tmp_p
     assert list(dead) == []  # crashes used up no retries
 
 
+@pytest.mark.promise
 async def test_effects_happen_exactly_once_although_consumers_are_killed(url, tmp_path, rng):
     place = Place(driver="sql", url=url, folder=str(tmp_path), messages=ONCE, effects=url)
     await kill_consumers(place, kills=KILLS, rng=rng)

@@ -96,6 +96,7 @@ async def test_ticks_of_a_time_without_any_process_are_made_up_for_within_their_
     assert gaps == {timedelta(seconds=1)}
 
 
+@pytest.mark.promise
 async def test_the_callback_of_a_killed_process_is_run_by_another(db, start):
     # As the victim leaves it: claimed, and its lease not renewed any more.
     victim = start("callbacks")

@@ -58,6 +58,7 @@ async def test_many_processes_write_one_database_without_a_loss_or_a_torn_read(u
         assert moved == [{"n": workers * turns}]
 
 
+@pytest.mark.promise
 async def test_a_killed_writer_leaves_what_it_reported_and_nothing_by_halves(url, start, seed):
     kills = 5 if not FULL else 50
     reported, within = set(), 0

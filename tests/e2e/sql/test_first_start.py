@@ -93,6 +93,7 @@ async def test_processes_that_start_at_once_all_end_up_to_date(url, launch, proc
                 assert await snapshot(database) == await snapshot(alone)
 
 
+@pytest.mark.promise
 async def test_who_waits_goes_on_when_the_one_that_migrates_is_killed(url, launch):
     holder, waiter = launch("hold", url), launch("start", url)
     await ready(holder, waiter)

@@ -79,6 +79,7 @@ def may_mount(folder):
     return subprocess.run(probe, check=False, capture_output=True).returncode == 0
 
 
+@pytest.mark.promise
 def test_a_full_disk_is_explained_loses_nothing_and_is_no_end(tmp_path):
     if not may_mount(tmp_path):
         pytest.skip("mounting a file system is not allowed here")

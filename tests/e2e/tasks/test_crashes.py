@@ -143,6 +143,7 @@ async def test_a_running_job_is_cancelled_from_another_process(db, start):
     assert process.poll() is None
 
 
+@pytest.mark.promise
 async def test_a_worker_that_is_told_to_stop_hands_back_what_runs(db, start):
     process = start()
     queue = SqlTaskQueue(db, poll=0.1)
@@ -158,6 +159,7 @@ async def test_a_worker_that_is_told_to_stop_hands_back_what_runs(db, start):
     assert (found.status, found.lost_count, found.retry_count) == (JobStatus.PENDING, 0, 0)
 
 
+@pytest.mark.promise
 async def test_a_job_that_kills_its_worker_every_time_is_poison(db, start):
     """Here the test kills it: what matters is that its retries are not used up by that."""
     queue = SqlTaskQueue(db, poll=0.1)

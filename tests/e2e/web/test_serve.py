@@ -93,6 +93,7 @@ def ask(url, answers):
     return thread
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_where_it_listens_and_drains_on_a_signal(tmp_path, number):
     with serving(tmp_path, "shop:app", "--json") as process:

@@ -59,6 +59,7 @@ async def recovered(start, url, shape, counts):
     return [line for line in output.splitlines() if line.startswith("end")]
 
 
+@pytest.mark.promise
 async def test_a_kill_between_any_two_nodes_of_a_row_repeats_none(database, url, start):
     names = [f"n{number}" for number in range(10)]
     counts = range(1, 10)

@@ -67,6 +67,7 @@ async def test_a_kill_between_any_two_steps_of_a_saga_repeats_none(database, url
     assert await store.unfinished() == []
 
 
+@pytest.mark.promise
 async def test_a_kill_while_a_saga_is_undone_repeats_no_compensation(database, url, start):
     # start, five steps, the turn, then one write after each of five compensations
     counts = range(6, 13)

@@ -96,6 +96,7 @@ async def fleet(sqlite_url):
 BILL = {"input": "", "pieces": 7, "output": 21, "tax": 3, "said": "nobody"}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("name", "given", "state"),
     [

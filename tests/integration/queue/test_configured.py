@@ -96,6 +96,7 @@ async def configured(place):
         await client.close()
 
 
+@pytest.mark.quick
 async def test_an_application_consumes_from_the_broker_its_configuration_names(configured):
     driver, settings = configured
     async with application(driver, **settings) as app:

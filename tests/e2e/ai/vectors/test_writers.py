@@ -66,6 +66,7 @@ async def test_two_processes_upserting_overlapping_ids_leave_one_row_each(folder
     assert await unique(folder) <= 200
 
 
+@pytest.mark.promise
 async def test_a_writer_killed_at_any_moment_leaves_a_table_that_opens(folder, start, seed):
     survivor, *victims = [start(100_000) for _ in range(1 + KILLS)]
     for victim in victims:
