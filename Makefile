@@ -3,6 +3,7 @@
 #   make hello          boot the example application and look at it
 #   make test           the quick tests, one worker per core; needs no server
 #   make test-all       every test; PostgreSQL and NATS come from wheels where none listens
+#   make cover          every test under coverage.py, then the least covered modules
 #   make test PY=3.13   the same on another Python, in its own environment
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
@@ -23,10 +24,10 @@ TYPED := $(SOURCES) tools $(wildcard tests/typing)
 PROJECTS := pyproject.toml lexigram_contracts/pyproject.toml lexigram/pyproject.toml \
 	lexigram_queue/pyproject.toml lexigram_workflow/pyproject.toml lexigram_ai_workers/pyproject.toml
 
-.PHONY: help demo hello test test-all lint types format bench docs chaos clean surface constraints
+.PHONY: help demo hello test test-all cover lint types format bench docs chaos clean surface constraints
 
 help:
-	@echo "make demo | hello | test | test-all | lint | types | format | bench | docs | chaos | clean"
+	@echo "make demo | hello | test | test-all | cover | lint | types | format | bench | docs | chaos | clean"
 	@echo "make surface      rewrite the snapshot of the public names after a wanted change"
 	@echo "make constraints  resolve the pinned versions again"
 	@echo "PY=3.12 picks a Python; ARGS='-k name' goes to pytest"
@@ -62,6 +63,12 @@ test: $(READY)
 test-all: $(SERVERS)
 	@$(PYTHON) -m tests.run --all $(ARGS)
 
+# Data of a failed run is reported as well; the exit code is that of the tests.
+cover: $(SERVERS)
+	@rm -f .coverage .coverage.*
+	@$(PYTHON) -m coverage run -m tests.run --all $(ARGS); code=$$?; \
+	$(PYTHON) tools/coverage_report.py && exit $$code
+
 docs: $(READY)
 	$(PYTHON) -m pytest tests/docs $(ARGS)
 
@@ -93,5 +100,5 @@ constraints: $(READY)
 	$(PYTHON) tools/constraints.py
 
 clean:
-	rm -rf .venv .venv-* .lexigram/demo dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-* .lexigram/demo dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
