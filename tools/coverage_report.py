@@ -51,8 +51,9 @@ def _ranges(module: dict[str, Any]) -> Iterator[str]:
     """Lines that never ran, then branches from lines that did: ``12-15``, ``20->22``."""
     missing, executed = module["missing_lines"], module["executed_lines"]
     first = None
-    for here, following in zip(missing, [*missing[1:], None], strict=True):
-        first = here if first is None else first
+    for at, here in enumerate(missing):
+        first = first or here
+        following = missing[at + 1] if at + 1 < len(missing) else None
         if following is None or any(here < line < following for line in executed):
             yield str(here) if first == here else f"{first}-{here}"
             first = None

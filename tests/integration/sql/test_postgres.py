@@ -21,8 +21,8 @@ from sqlalchemy import (
     table,
     text,
 )
-from sqlalchemy.engine import make_url
 from sqlalchemy.schema import CreateTable
+from tests.doubles.proxy import proxy_to
 
 from lexigram.contracts.data import DatabaseProviderProtocol
 from lexigram.sql import (
@@ -49,10 +49,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.service("postgresql")]
 
 async def count(database):
     return (await database.execute_query("SELECT count(*) AS n FROM t")).rows[0]["n"]
-
-
-async def _counted(database, number):
-    return await count(database) == number
 
 
 def add(number):
@@ -353,46 +349,23 @@ async def test_a_wrong_password_host_or_name_is_explained(make, services):
         assert caught.value.hint
 
 
-class Cable:
-    """Carries bytes to the server and back; once told, it loses the next answer and breaks."""
-
-    def __init__(self, host, port):
-        self.far = (host, port)
-        self.loses_answers = False
-        self.lost = 0
-
-    async def carry(self, reader, writer):
-        far_reader, far_writer = await asyncio.open_connection(*self.far)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._one_way(reader, far_writer))
-            tasks.create_task(self._one_way(far_reader, writer, answers=True))
-
-    async def _one_way(self, source, target, answers=False):
-        while data := await source.read(65536):
-            if answers and self.loses_answers:
-                self.lost += 1
-                break
-            target.write(data)
-        target.close()
-
-
-async def test_a_single_write_whose_answer_is_lost_is_uncertain_and_a_query_is_done_again(make):
-    url = make_url(make().url)
-    cable = Cable(url.host, url.port)
-    async with await asyncio.start_server(cable.carry, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        through = url.set(host="127.0.0.1", port=port).render_as_string()
-        async with Database(make()) as direct, Database(make(url=through)) as db:
-            await db.execute_insert("t", {"id": 1})  # prepared: the next one is one message
-            cable.loses_answers = True
-            with pytest.raises(CommitUncertainError, match="may or may not have happened"):
-                await db.execute_insert("t", {"id": 2})
-            await wait_until(lambda: _counted(direct, 2))  # it had happened
-            again = asyncio.create_task(count(db))
-            await wait_until(lambda: cable.lost == 2)
-            cable.loses_answers = False
-            assert await again == 2
-        server.close()
+async def test_a_single_write_whose_answer_is_lost_is_uncertain_and_a_query_is_done_again(
+    make, services
+):
+    address = services["postgresql"].address
+    async with (
+        proxy_to(address) as proxy,
+        Database(make()) as direct,
+        Database(make(url=make().url.replace(address, proxy.address))) as db,
+    ):
+        await db.execute_insert("t", {"id": 1})  # prepared: the next one is one message
+        proxy.cut_on(b"", delivered=True)
+        with pytest.raises(CommitUncertainError, match="may or may not have happened"):
+            await db.execute_insert("t", {"id": 2})
+        assert await count(direct) == 2  # it had happened
+        proxy.cut_on(b"", delivered=True)
+        assert await count(db) == 2
+        assert proxy.cuts == 2
 
 
 async def test_a_used_up_pool_is_explained(make):
