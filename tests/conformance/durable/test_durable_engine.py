@@ -196,6 +196,14 @@ async def test_a_worker_is_never_reaped_by_itself(engine):
     assert (reaped.workers, reaped.steps) == ([], [])
 
 
+async def test_a_live_worker_loses_a_step_whose_lease_it_does_not_know(engine):
+    await engine.submit(plan(), [NewRun()])
+    step = await engine.claim_next_step("A", "L1")
+    await overdue(engine)
+    assert (await engine.reap(["A"], ["L0", "L1"])).steps == []
+    assert (await engine.reap(["A"], ["L0"])).steps == [step.id]
+
+
 async def test_a_dead_worker_loses_its_steps_its_locks_and_its_check_in(engine):
     submitted = await engine.submit(plan(key="K"), [NewRun()])
     await engine.heartbeat("dead")

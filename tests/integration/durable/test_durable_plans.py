@@ -95,7 +95,7 @@ async def test_what_is_looked_for_by_time_is_found_by_partial_indexes(postgres):
     await fill(postgres)
     for statement, params, limit in (
         (postgres_sql.PROMOTE, (), 50),
-        (postgres_sql.REAP, (["w"], 25, 600.0), 100),
+        (postgres_sql.REAP, (["w"], ["l"], 25, 600.0), 100),
         (postgres_sql.NEXT_DUE, (), 20),
         (postgres_sql.UNPARK, (), 150),
     ):
@@ -129,7 +129,7 @@ async def test_the_plans_in_sqlite_have_the_partial_indexes(sqlite):
         (sqlite_sql.CANDIDATES_TYPE, ("parse", 0.0, 9), "ix_lexigram_durable_runs_ready"),
         (sqlite_sql.CANDIDATES_OTHERS, ("[]", 0.0, 9), "ix_lexigram_durable_runs_ready_all"),
         (sqlite_sql.PROMOTE, (0.0,), "ix_lexigram_durable_runs_delayed"),
-        (sqlite_sql.EXPIRED, (9, 0.0, "[]"), "ix_lexigram_durable_runs_leased"),
+        (sqlite_sql.EXPIRED, (9, 0.0, "[]", "[]"), "ix_lexigram_durable_runs_leased"),
         (sqlite_sql.UNBLOCK, ("K",), "ix_lexigram_durable_runs_keyed"),
         (sqlite_sql.NEXT_DUE, (0.0,), "ix_lexigram_durable_runs_delayed"),
     ):

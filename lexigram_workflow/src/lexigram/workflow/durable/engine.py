@@ -174,9 +174,13 @@ class DurableEngine:
         """Remove the check-in of a worker that stops."""
         await self.store.check_out(worker_id)
 
-    async def reap(self, own: Sequence[str]) -> Reaped:
-        """Take steps back whose lease is over; never from the workers named in ``own``."""
-        return await self.store.reap(own)
+    async def reap(self, own: Sequence[str], held: Sequence[str] | None = None) -> Reaped:
+        """Take steps back whose lease is over; never from the workers named in ``own``.
+
+        With ``held``, the leases that those workers know of: what has another lease is taken
+        back from them too. They lost track of it when the database did not answer.
+        """
+        return await self.store.reap(own, held)
 
     async def tend(self) -> Tended:
         """Make claimable what is due by time or by a free resource."""

@@ -73,7 +73,12 @@ class Heart:
                 daemon=True,
             )
             self._thread.start()
-        await first
+        try:
+            await first
+        except asyncio.CancelledError:
+            self._stopping = True  # the thread ends by itself: nobody is left to wait for it
+            self.poke()
+            raise
 
     def poke(self) -> None:
         """Beat now: somebody may have asked for something."""

@@ -466,7 +466,8 @@ FROM v LEFT JOIN lexigram_durable_runs r
 REAP = _made(
     f"""
 WITH {_CLOCK},
-p AS (SELECT CAST(? AS text[]) AS own, CAST(? AS int) AS max_lost, CAST(? AS float8) AS ageing),
+p AS (SELECT CAST(? AS text[]) AS own, CAST(? AS text[]) AS held, CAST(? AS int) AS max_lost,
+    CAST(? AS float8) AS ageing),
 held AS MATERIALIZED (
     SELECT r.id, r.group_id, r.step_no, r.retry, r.fence, r.worker_id, r.lease, r.resource_key,
         r.step_started_at, false AS shares, 'reaped' AS kind, false AS is_error, false AS keeps_lock,
@@ -474,7 +475,8 @@ held AS MATERIALIZED (
         {shared.REAPED.replace("{max_lost}", "(SELECT max_lost FROM p)")} AS outcome
     FROM lexigram_durable_runs r
     WHERE r.status = 'running' AND r.lease_until <= {{now}}
-        AND r.worker_id <> ALL((SELECT own FROM p)::text[])
+        AND (r.worker_id <> ALL((SELECT own FROM p)::text[])
+            OR r.lease <> ALL((SELECT held FROM p)::text[]))
     ORDER BY r.lease_until LIMIT {_BATCH} FOR UPDATE OF r SKIP LOCKED),
 done AS (
     UPDATE lexigram_durable_runs r SET status = h.outcome, lost = r.lost + 1, lease = NULL,
@@ -778,8 +780,9 @@ class PostgresDurableStore(SqlDurableStore):
         found = await self._execute(HEARTBEAT, (worker_id, self._terms.lease, ids, leases))
         return [Beat(**row) for row in found.rows]
 
-    async def reap(self, own: Sequence[str]) -> Reaped:
-        params = (list(own), self._terms.max_lost, self._terms.ageing)
+    async def reap(self, own: Sequence[str], held: Sequence[str] | None = None) -> Reaped:
+        leases = None if held is None else list(held)
+        params = (list(own), leases, self._terms.max_lost, self._terms.ageing)
         rows = (await self._execute(REAP, params)).rows
         return Reaped(
             workers=sorted({row["worker_id"] for row in rows}),

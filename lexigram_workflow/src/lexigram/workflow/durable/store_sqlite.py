@@ -240,7 +240,8 @@ SELECT r.id, r.group_id, r.step_no, r.retry, r.fence, r.worker_id, r.lease, r.re
     r.parent_id, r.parent_step, r.events, r.step_started_at, {shared.REAPED.replace("{max_lost}", "?")} AS outcome
 FROM lexigram_durable_runs r
 WHERE r.status = 'running' AND r.lease_until <= ?
-    AND r.worker_id NOT IN (SELECT value FROM json_each(?))
+    AND (r.worker_id NOT IN (SELECT value FROM json_each(?))
+        OR r.lease NOT IN (SELECT value FROM json_each(?)))
 ORDER BY r.lease_until LIMIT {_BATCH}"""
 TAKE_BACK = """
 UPDATE lexigram_durable_runs SET status = ?2, lost = lost + 1, lease = NULL, lease_until = NULL,
@@ -542,16 +543,17 @@ class SqliteDurableStore(SqlDurableStore):
             for run_id, lease in held
         ]
 
-    async def reap(self, own: Sequence[str]) -> Reaped:
+    async def reap(self, own: Sequence[str], held: Sequence[str] | None = None) -> Reaped:
         """One transaction."""
-        reaped = await self._steps(lambda: self._reap(_json(own)))
+        leases = [None] if held is None else held  # nothing is outside of a list with NULL
+        reaped = await self._steps(lambda: self._reap(_json(own), _json(leases)))
         if reaped.steps:
             await self._tell(CHANNEL)
         return reaped
 
-    def _reap(self, own: str) -> Steps[Reaped]:
+    def _reap(self, own: str, leases: str) -> Steps[Reaped]:
         now = clock.timestamp()
-        held = (yield EXPIRED, (self._terms.max_lost, now, own)).rows
+        held = (yield EXPIRED, (self._terms.max_lost, now, own, leases)).rows
         for row in held:
             yield TAKE_BACK, (row["id"], row["outcome"], now)
             attempt = (row["id"], row["fence"], row["step_no"], row["retry"], row["worker_id"])

@@ -71,8 +71,8 @@ _BEATS = 5  # heartbeats per lease: some may fail before it is lost
 _TEXT = 10_000  # characters of an error that are kept
 _AGAIN = Backoff(first=0.05, cap=5.0)
 
-# Workers of this process that run: none of them is reaped by another one here.
-_live: set[str] = set()
+# Workers of this process that run, and what they hold: none of it is reaped by another one here.
+_live: dict[str, Mapping[tuple[int, str], None]] = {}
 
 
 class Metrics(Protocol):
@@ -204,7 +204,7 @@ class Worker:
         for pool in self._pools:
             pool.closed.clear()
         await self._heart.start()
-        _live.add(self.id)
+        _live[self.id] = self._heart.held
         started = asyncio.Event()
         # An empty context: steps must not inherit a transaction of whoever starts us.
         self._owner = asyncio.create_task(
@@ -323,7 +323,7 @@ class Worker:
         for run in list(self._runs.values()):
             await self._give_back(run)
         await self._heart.stop()
-        _live.discard(self.id)
+        _live.pop(self.id, None)
         try:
             await self._engine.check_out(self.id)
         except DurableError as error:
@@ -429,9 +429,10 @@ class Worker:
         return _TEND_SECONDS if tended.next_due is None else max(tended.next_due, 0.002)
 
     async def _reap(self) -> float | None:
-        reaped = await self._engine.reap([*_live])
-        if reaped.workers:
-            self._metrics.incr("worker_reaped", len(reaped.workers))
+        held = [lease for leases in _live.values() for _, lease in list(leases)]
+        reaped = await self._engine.reap([*_live], held)
+        if gone := [worker for worker in reaped.workers if worker not in _live]:
+            self._metrics.incr("worker_reaped", len(gone))
         if reaped.steps:
             self._metrics.incr("step_reset_by_reaper", len(reaped.steps))
             logger.warning("steps of dead workers taken back", steps=len(reaped.steps))
