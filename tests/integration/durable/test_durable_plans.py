@@ -130,7 +130,7 @@ async def test_the_plans_in_sqlite_have_the_partial_indexes(sqlite):
         (sqlite_sql.CANDIDATES_OTHERS, ("[]", 0.0, 9), "ix_lexigram_durable_runs_ready_all"),
         (sqlite_sql.PROMOTE, (0.0,), "ix_lexigram_durable_runs_delayed"),
         (sqlite_sql.EXPIRED, (9, 0.0, "[]", "[]"), "ix_lexigram_durable_runs_leased"),
-        (sqlite_sql.UNBLOCK, ("K",), "ix_lexigram_durable_runs_keyed"),
+        (sqlite_sql.UNBLOCK, ("K", "K"), "ix_lexigram_durable_runs_keyed"),
         (sqlite_sql.NEXT_DUE, (0.0,), "ix_lexigram_durable_runs_delayed"),
     ):
         found = await sqlite.execute_query("EXPLAIN QUERY PLAN " + statement, params)

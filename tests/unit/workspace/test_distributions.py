@@ -3,6 +3,7 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+import bootstrap
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,6 +38,14 @@ def test_a_distribution_pins_its_siblings_exactly(member):
         name = re.match(r"[\w-]+", requirement)[0]
         if name in siblings:
             assert requirement == f"{name}=={version}"
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_a_distribution_names_the_pythons_that_the_bootstrap_sets_up(member):
+    prefix = "Programming Language :: Python :: "
+    named = [c.removeprefix(prefix) for c in PROJECTS[member]["classifiers"] if prefix in c]
+    assert named == sorted(bootstrap.SUPPORTED)
+    assert PROJECTS[member]["requires-python"] == f">={named[0]}"
 
 
 def test_the_distributions_depend_on_each_other_only_towards_contracts():

@@ -198,11 +198,11 @@ FINISH_HISTORY = _of_row(shared.ATTEMPT_VALUES)
 # ix_lexigram_durable_runs_keyed. The best run in line, or as many as may share it.
 UNBLOCK = f"""
 UPDATE lexigram_durable_runs SET status = 'ready' WHERE id IN (
-    SELECT id FROM lexigram_durable_runs WHERE resource_key = ?1 AND status = 'blocked'
+    SELECT id FROM lexigram_durable_runs WHERE resource_key = ? AND status = 'blocked'
     ORDER BY rank, id LIMIT coalesce((
         SELECT CASE WHEN s.resource_shared THEN {_TOGETHER} ELSE 1 END
         FROM (SELECT plan_id, step_no FROM lexigram_durable_runs
-            WHERE resource_key = ?1 AND status = 'blocked' ORDER BY rank, id LIMIT 1) f
+            WHERE resource_key = ? AND status = 'blocked' ORDER BY rank, id LIMIT 1) f
         JOIN lexigram_durable_plan_steps s USING (plan_id, step_no)), 1))"""
 # Primary key.
 COUNT_DOWN = _made(
@@ -216,9 +216,9 @@ RETURNING id, remaining, endings, status, started_at, events"""
 )
 # Primary key; the last of the runs that it waits for makes it ready.
 GATHER = """
-UPDATE lexigram_durable_runs SET children = children - ?3, children_failed = children_failed + ?4,
-    status = CASE WHEN status = 'waiting' AND children <= ?3 THEN 'ready' ELSE status END
-WHERE id = ?1 AND fan = ?2"""
+UPDATE lexigram_durable_runs SET children = children - ?, children_failed = children_failed + ?,
+    status = CASE WHEN status = 'waiting' AND children <= ? THEN 'ready' ELSE status END
+WHERE id = ? AND fan = ?"""
 
 CHECK_IN = """
 INSERT INTO lexigram_durable_checkins (worker_id, first_checkin, last_checkin, expires_at)
@@ -244,21 +244,21 @@ WHERE r.status = 'running' AND r.lease_until <= ?
         OR r.lease NOT IN (SELECT value FROM json_each(?)))
 ORDER BY r.lease_until LIMIT {_BATCH}"""
 TAKE_BACK = """
-UPDATE lexigram_durable_runs SET status = ?2, lost = lost + 1, lease = NULL, lease_until = NULL,
-    worker_id = NULL, wanted = NULL, step_started_at = NULL, status_at = ?3, available_at = ?3,
-    completed_at = CASE WHEN ?2 IN ('failed', 'cancelled') THEN ?3 END,
-    message = CASE WHEN ?2 = 'failed'
+UPDATE lexigram_durable_runs SET status = ?, lost = lost + 1, lease = NULL, lease_until = NULL,
+    worker_id = NULL, wanted = NULL, step_started_at = NULL, status_at = ?, available_at = ?,
+    completed_at = CASE WHEN ? IN ('failed', 'cancelled') THEN ? END,
+    message = CASE WHEN ? = 'failed'
         THEN 'its workers died or were cut off ' || (lost + 1) || ' times' ELSE message END
-WHERE id = ?1"""
+WHERE id = ?"""
 REAPED_ATTEMPT = """
 INSERT INTO lexigram_durable_history
     (run_id, fence, step_no, retry, status, worker_id, started_at, finished_at, message)
 VALUES (?, ?, ?, ?, 'PENDING', ?, ?, ?, 'reset by dead-worker reaper')"""
 # Not while another run of the same claim is at work.
 UNLOCK = """
-DELETE FROM lexigram_locks WHERE resource_key = ?1 AND holder_id = ?2
+DELETE FROM lexigram_locks AS l WHERE l.resource_key = ? AND l.holder_id = ?
     AND NOT EXISTS (SELECT 1 FROM lexigram_durable_runs o
-        WHERE o.resource_key = ?1 AND o.lease = ?2 AND o.status = 'running')"""
+        WHERE o.resource_key = l.resource_key AND o.lease = l.holder_id AND o.status = 'running')"""
 CHECK_OUT_DEAD = """
 DELETE FROM lexigram_durable_checkins
 WHERE expires_at <= ? AND worker_id NOT IN (SELECT value FROM json_each(?)) RETURNING worker_id"""
@@ -295,41 +295,41 @@ SELECT min(available_at) - ? AS seconds FROM lexigram_durable_runs WHERE status 
 
 # --- by hand ------------------------------------------------------------------------------------
 
-# Index (group_id, status), or the primary key.
+# Index (group_id, status), or the primary key: one of the two is NULL, which equals nothing.
 # A run means all that it made, too: ix_lexigram_durable_runs_children.
-_WHOSE = """((?1 IS NOT NULL AND group_id = ?1) OR (?1 IS NULL AND id IN (
-    WITH RECURSIVE tree(id) AS (SELECT ?2 UNION ALL
+_WHOSE = """(group_id = ? OR id IN (
+    WITH RECURSIVE tree(id) AS (SELECT ? UNION ALL
         SELECT c.id FROM tree t JOIN lexigram_durable_runs c ON c.parent_id = t.id)
-    SELECT id FROM tree)))"""
+    SELECT id FROM tree))"""
 CANCEL_WAITING = f"""
-UPDATE lexigram_durable_runs SET status = 'cancelled', completed_at = ?3, status_at = ?3,
+UPDATE lexigram_durable_runs SET status = 'cancelled', completed_at = ?, status_at = ?,
     message = 'cancelled'
 WHERE {_WHOSE} AND completed_at IS NULL AND status <> 'running'
 RETURNING id, group_id, status, parent_id, parent_step"""
 CANCEL_RUNNING = f"""
-UPDATE lexigram_durable_runs SET wanted = 'cancel', status_at = ?3
+UPDATE lexigram_durable_runs SET wanted = 'cancel', status_at = ?
 WHERE {_WHOSE} AND status = 'running' AND wanted IS NOT 'cancel'"""
 PAUSE = f"""
-UPDATE lexigram_durable_runs SET status_at = ?3,
+UPDATE lexigram_durable_runs SET status_at = ?,
     wanted = CASE status WHEN 'running' THEN 'pause' END,
     status = CASE status WHEN 'running' THEN 'running' ELSE 'paused' END
 WHERE {_WHOSE} AND completed_at IS NULL AND status <> 'paused' AND wanted IS NULL"""
 RESUME = f"""
-UPDATE lexigram_durable_runs SET status_at = ?3, wanted = NULL,
+UPDATE lexigram_durable_runs SET status_at = ?, wanted = NULL,
     status = CASE WHEN status = 'running' THEN 'running'
                   WHEN children > 0 THEN 'waiting' WHEN parked IS NOT NULL THEN 'parked'
-                  WHEN available_at > ?3 THEN 'delayed' ELSE 'ready' END
+                  WHEN available_at > ? THEN 'delayed' ELSE 'ready' END
 WHERE {_WHOSE} AND (status = 'paused' OR wanted = 'pause')"""
 TO_RETRY = f"""
 SELECT id, group_id, status, resource_key, lease, parent_id, fan FROM lexigram_durable_runs AS r
-WHERE {_WHOSE} AND (status IN ('failed', 'cancelled') OR (?3 AND status <> 'completed'))
+WHERE {_WHOSE} AND (status IN ('failed', 'cancelled') OR (? AND status <> 'completed'))
     AND (parent_id IS NULL OR EXISTS (SELECT 1 FROM lexigram_durable_runs q
         WHERE q.id = r.parent_id AND q.fan = r.parent_step))"""
 RESET = """
 UPDATE lexigram_durable_runs SET status = 'ready', retry = 0, lost = 0, lease = NULL,
     lease_until = NULL, worker_id = NULL, wanted = NULL, step_started_at = NULL,
-    completed_at = NULL, available_at = ?1, message = NULL, parked = NULL, status_at = ?1
-WHERE id IN (SELECT value FROM json_each(?2))"""
+    completed_at = NULL, available_at = ?, message = NULL, parked = NULL, status_at = ?
+WHERE id IN (SELECT value FROM json_each(?))"""
 REOPEN = """
 UPDATE lexigram_durable_groups SET remaining = remaining + ?, failed = failed - ?,
     cancelled = cancelled - ?, completed_at = NULL,
@@ -477,7 +477,7 @@ class SqliteDurableStore(SqlDurableStore):
         for key, lease in locks:
             if (yield UNLOCK, (key, lease)).row_count:
                 freed = True
-                yield UNBLOCK, (key,)
+                yield UNBLOCK, (key, key)
         return freed
 
     def _finished(self, end: End, now: float) -> Steps[Row | None]:
@@ -513,7 +513,8 @@ class SqliteDurableStore(SqlDurableStore):
                 counts = by_parent.setdefault((row["parent_id"], row["parent_step"]), Counter())
                 counts[row["status"] == State.COMPLETED] += 1
         for (parent_id, step_no), counts in by_parent.items():
-            yield GATHER, (parent_id, step_no, counts.total(), counts[False])
+            n = counts.total()
+            yield GATHER, (n, counts[False], n, parent_id, step_no)
         return bool(by_parent)
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, str]]) -> Sequence[Beat]:
@@ -555,12 +556,13 @@ class SqliteDurableStore(SqlDurableStore):
         now = clock.timestamp()
         held = (yield EXPIRED, (self._terms.max_lost, now, own, leases)).rows
         for row in held:
-            yield TAKE_BACK, (row["id"], row["outcome"], now)
+            outcome = row["outcome"]
+            yield TAKE_BACK, (outcome, now, now, outcome, now, outcome, row["id"])
             attempt = (row["id"], row["fence"], row["step_no"], row["retry"], row["worker_id"])
             yield REAPED_ATTEMPT, (*attempt, row["step_started_at"], now)
-            if row["resource_key"] is not None:
-                yield UNLOCK, (row["resource_key"], row["lease"])
-                yield UNBLOCK, (row["resource_key"],)
+            if (key := row["resource_key"]) is not None:
+                yield UNLOCK, (key, row["lease"])
+                yield UNBLOCK, (key, key)
         done = [{**row, "status": row["outcome"]} for row in held]
         for row in done:
             if row["events"] and row["status"] == State.FAILED:
@@ -586,7 +588,7 @@ class SqliteDurableStore(SqlDurableStore):
         promoted = (yield PROMOTE, (now,)).row_count
         yield PARK, (now,)
         for row in (yield FREE_KEYS, (now,)).rows:
-            promoted += (yield UNBLOCK, (row["k"],)).row_count
+            promoted += (yield UNBLOCK, (row["k"], row["k"])).row_count
         due = yield NEXT_DUE, (now,)
         return Tended(promoted=promoted, next_due=due.rows[0]["seconds"])
 
@@ -597,8 +599,8 @@ class SqliteDurableStore(SqlDurableStore):
 
         def steps() -> Steps[int]:
             now = clock.timestamp()
-            running = yield CANCEL_RUNNING, (group_id, run_id, now)
-            done = (yield CANCEL_WAITING, (group_id, run_id, now)).rows
+            running = yield CANCEL_RUNNING, (now, group_id, run_id)
+            done = (yield CANCEL_WAITING, (now, now, group_id, run_id)).rows
             yield from self._count_down(done, now)
             return running.row_count + len(done)
 
@@ -606,18 +608,28 @@ class SqliteDurableStore(SqlDurableStore):
 
     async def pause(self, *, group_id: int | None, run_id: int | None) -> int:
         """One transaction."""
-        return await self._changed(lambda: _counted(PAUSE, group_id, run_id), CHANNEL_WANTED)
+
+        def steps() -> Steps[int]:
+            return (yield PAUSE, (clock.timestamp(), group_id, run_id)).row_count
+
+        return await self._changed(steps, CHANNEL_WANTED)
 
     async def resume(self, *, group_id: int | None, run_id: int | None) -> int:
         """One transaction."""
-        return await self._changed(lambda: _counted(RESUME, group_id, run_id), CHANNEL)
+
+        def steps() -> Steps[int]:
+            now = clock.timestamp()
+            return (yield RESUME, (now, now, group_id, run_id)).row_count
+
+        return await self._changed(steps, CHANNEL)
 
     async def retry(self, *, group_id: int | None, run_id: int | None, hard: bool) -> int:
         """One transaction."""
 
         def steps() -> Steps[int]:
             rows = (yield TO_RETRY, (group_id, run_id, hard)).rows
-            yield RESET, (clock.timestamp(), _json([row["id"] for row in rows]))
+            now = clock.timestamp()
+            yield RESET, (now, now, _json([row["id"] for row in rows]))
             for row in rows:
                 if row["lease"] is not None and row["resource_key"] is not None:
                     yield UNLOCK, (row["resource_key"], row["lease"])
@@ -751,10 +763,6 @@ def _after(row: Row) -> dict[str, Any]:
         "parent_step": row["parent_step"],
         "events": row["events"],
     }
-
-
-def _counted(statement: str, group_id: int | None, run_id: int | None) -> Steps[int]:
-    return (yield statement, (group_id, run_id, clock.timestamp())).row_count
 
 
 def _json(values: Sequence[Any]) -> str:

@@ -1,0 +1,32 @@
+"""Statements name their values by ``?``, whatever the database uses itself."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import rooms
+
+from lexigram.sql.placeholders import numbered
+
+NUMBERED = re.compile(r"\?\d")
+
+
+def test_every_placeholder_gets_its_number_on_postgresql():
+    assert numbered("SELECT ?, '?' WHERE a ?? ?") == "SELECT $1, '?' WHERE a ? $2"
+
+
+# sqlite3 of Python 3.12.0 to 3.12.3 takes ?1 for a name and warns at each value of a sequence.
+# On PostgreSQL it would be $1 followed by a digit.
+@pytest.mark.parametrize(
+    "folder", sorted(rooms.ROOT.glob("lexigram*/src")), ids=lambda f: f.parent.name
+)
+def test_no_statement_numbers_its_placeholders(folder: Path):
+    assert [
+        f"{path.relative_to(folder)}:{node.lineno}"
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and NUMBERED.search(node.value)
+    ] == []
