@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 import aio_pika
 import anyio
 import pytest
+from tests.doubles.proxy import proxy_to
 from tests.integration.queue.rabbitmq_place import clear, own_vhost, rabbitmqctl
 from tests.names import unique_name
 
@@ -492,6 +493,102 @@ async def test_a_channel_that_the_server_closes_is_opened_again(open_queue):
         await queue.driver._publishing.basic_publish(b"", exchange="not there", routing_key="t")
     await _publish_until_confirmed(queue, BusMessage(payload=1))
     await wait_until(lambda: handled == [1])
+
+
+@pytest.fixture
+async def proxy(services):
+    async with proxy_to(services["rabbitmq"].address) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def proxied(open_driver, proxy, vhost, services):
+    """A driver that reaches the broker through the proxy."""
+    url = vhost.replace(services["rabbitmq"].address, proxy.address)
+    yield await open_driver(url=url, timeout=0.5)
+    proxy.release()
+
+
+async def test_a_broker_that_hangs_is_an_error_and_never_a_hang(proxied, proxy):
+    await proxied.declare("t", "g")
+    await proxied.publish_many([BusMessage(topic="t", payload=b"1")])
+    proxy.hold()
+    with pytest.raises(RabbitMQQueueError, match=r"no answer within 0.5 s") as caught:
+        await proxied.publish_many([BusMessage(topic="t", payload=b"2", id="two")])
+    assert caught.value.details["unconfirmed"] == ["two"]
+    assert "overloaded" in caught.value.hint
+    health = await proxied.health_check(timeout=0.1)
+    assert (health.status, health.error) == (HealthStatus.UNHEALTHY, "no answer within 0.1 s")
+    for question in (
+        proxied.receive("t", "g", limit=1, wait=0),
+        proxied.list_dead("t", "g"),
+        proxied.count_dead("t", "g"),
+        proxied.connect(),
+    ):
+        with pytest.raises(RabbitMQQueueError):
+            await question
+    proxy.release()
+    await proxied.connect()
+    assert (await take_one(proxied, "t", "g")).message.payload in {b"1", b"2"}
+
+
+async def test_a_connection_lost_in_the_middle_of_a_publish_names_what_is_unconfirmed(
+    proxied, proxy
+):
+    await proxied.declare("t", "g")
+    proxy.cut_on(b"to-be-lost", delivered=True)
+    with pytest.raises(RabbitMQQueueError) as caught:
+        await proxied.publish_many([BusMessage(topic="t", payload=b"to-be-lost", id="one")])
+    assert caught.value.details["unconfirmed"] == ["one"]
+    await proxied.connect()
+    await proxied.publish_many([BusMessage(topic="t", payload=b"again", id="one")])
+    got = {(await take_one(proxied, "t", "g")).message.payload for _ in range(2)}
+    assert got == {b"to-be-lost", b"again"}
+
+
+async def test_messages_that_cannot_be_given_back_stay_and_are_told(proxied, proxy, caplog):
+    await proxied.declare("t", "g")
+    await proxied.publish_many([BusMessage(topic="t", payload=b"%d" % n) for n in range(5)])
+    (first,) = await proxied.receive("t", "g", limit=1, wait=60)
+    await proxied.ack_many([first])
+    member = proxied._members["t", "g"]
+    await proxied.receive("t", "g", limit=3, wait=60)
+    proxy.hold()
+    await wait_until(lambda: "could not give back messages" in caplog.text)
+    proxy.release()
+    assert member.queue in caplog.text
+
+
+async def test_a_group_that_was_never_declared_is_told_by_every_question(driver):
+    for question in (
+        driver.count_dead("t", "g"),
+        driver.list_dead("t", "g"),
+        driver.redrive("t", "g"),
+        driver.purge_dead("t", "g"),
+        driver.depth("t", "g"),
+        driver.lag("t", "g"),
+        driver.set_paused("t", "g", True),
+    ):
+        with pytest.raises(RabbitMQQueueError, match="was never declared") as caught:
+            await question
+        assert "declare" in caught.value.hint
+
+
+async def test_a_temporary_group_whose_queue_expired_leaves_the_registry(driver, raw, exchange):
+    await driver.declare("t", "g", temporary=True)
+    assert await driver.groups() == [("t", "g")]
+    await raw.queue_delete(driver._names.queue("t", "g"))
+    assert await driver.groups() == []
+
+
+async def test_a_dead_letter_that_a_crash_doubled_is_listed_once(driver, raw):
+    await driver.declare("t", "g")
+    dead = driver._names.dead(driver._names.queue("t", "g"))
+    for identity in ("one", "one", "two"):
+        message = aio_pika.Message(b"", message_id=identity)
+        await raw.default_exchange.publish(message, routing_key=dead)
+    listed = await driver.list_dead("t", "g", limit=2)
+    assert [entry.message.id for entry in listed] == ["one", "two"]
 
 
 @pytest.mark.parametrize("wrong", ["", "localhost", "http://localhost", "amqp://h:port/"])

@@ -241,8 +241,15 @@ class RabbitMQDriver:
             member.forget_channel()
         if connection is not None and not connection.is_closed:
             gone = self._client.exceptions.ConnectionClosed(320, "closed by the driver")
-            with anyio.move_on_after(self._timeout, shield=True):  # else the heartbeat ends it
-                await connection.close(gone)
+            # In a task of its own: while the broker hangs, aiormq answers the end of a time limit
+            # with a cancellation of its own making, which would end whoever connects again.
+            closing = asyncio.create_task(connection.close(gone))
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([closing], timeout=self._timeout)
+                closing.cancel()  # nothing where it is closed; else the heartbeat ends it
+                await asyncio.wait([closing])
+            if not closing.cancelled() and (error := closing.exception()) is not None:
+                _log.debug("closing the connection to %s: %r", self, error)
 
     def _address(self) -> Any:
         """The URL with our heartbeat, unless it names its own."""
