@@ -117,13 +117,32 @@ def fleet(folder):
     def printed():
         return "".join(path.read_text() for _, path in started)
 
+    def check():
+        """Fail when a process ended by itself: nothing is worth waiting for then."""
+        ended = [process.returncode for process, _ in started if process.poll() not in (None, 0)]
+        assert not ended, f"a process ended with {ended}\n{report()}"
+
+    def report():
+        """The exit code and the complete output of every process."""
+        return "\n".join(
+            f"{path.name}, exit code {process.poll()}:\n{path.read_text()}"
+            for process, path in started
+        )
+
+    def wait(predicate):
+        end = time.monotonic() + SECONDS
+        while not predicate():
+            check()
+            assert time.monotonic() < end, f"waited for {SECONDS} s\n{report()}"
+            time.sleep(0.05)
+
     def stop():
         for process, _ in started:
             process.send_signal(signal.SIGTERM)
         for process, _ in started:
             process.wait(SECONDS)
 
-    start.printed, start.stop = printed, stop
+    start.printed, start.stop, start.wait = printed, stop, wait
     yield start
     for process, _ in started:
         process.kill()
@@ -144,9 +163,9 @@ def row(queue):
 
 def test_an_operator_pauses_and_resumes_a_running_fleet(queue, fleet):
     fleet(2)
-    until(lambda: fleet.printed().count("receives orders") == 2)
+    fleet.wait(lambda: fleet.printed().count("receives orders") == 2)
     assert queue("publish", "orders", "1")["topic"] == "orders"
-    until(lambda: "handled 1\n" in fleet.printed())
+    fleet.wait(lambda: "handled 1\n" in fleet.printed())
     paused = queue("pause", "orders")
     assert paused == {"topic": "orders", "groups": ["shipping"], "state": "paused"}
     time.sleep(1.1)  # what a pause promises: seen by all within a second
@@ -156,24 +175,24 @@ def test_an_operator_pauses_and_resumes_a_running_fleet(queue, fleet):
     fleet.stop()
     assert "handled 2" not in fleet.printed()
     fleet(1)  # it outlives the processes
-    until(lambda: fleet.printed().count("receives orders") == 3)
+    fleet.wait(lambda: fleet.printed().count("receives orders") == 3)
     time.sleep(1.0)  # long enough for a consumer that would not see the pause
     assert "handled 2" not in fleet.printed()
     queue("resume", "orders")
-    until(lambda: "handled 2\n" in fleet.printed())
+    fleet.wait(lambda: "handled 2\n" in fleet.printed())
 
 
 def test_a_redriven_message_is_handled_by_the_fleet_that_has_the_fix(queue, fleet):
     fleet(1)
     queue("publish", "--id", "bad", "--", "orders", "-7")
-    until(lambda: row(queue)["dead_letters"] == 1)
+    fleet.wait(lambda: row(queue)["dead_letters"] == 1)
     (letter,) = queue("dlq", "show", "bad")["dead letters"]
     assert (letter["payload"], letter["attempts"]) == (-7, 2)
     assert "ValueError: no stock of -7" in letter["traceback"]
     fleet.stop()
     fleet(1, FIXED="1")
     assert queue("dlq", "redrive", "bad") == {"redriven": 1}
-    until(lambda: "handled -7\n" in fleet.printed())
+    fleet.wait(lambda: "handled -7\n" in fleet.printed())
     assert row(queue)["dead_letters"] == 0
 
 
@@ -212,7 +231,7 @@ def test_the_generated_consumer_runs(lexigram, folder, fleet, queue):
     (folder / "shop.py").write_text(text)
     fleet(1)
     queue("publish", "order_placed", '{"number": 3, "items": ["tea"]}')
-    until(
+    fleet.wait(
         lambda: "OrderPlacedConsumer OrderPlacedMessage(number=3, items=['tea'])" in fleet.printed()
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 import anyio
@@ -79,6 +79,10 @@ class Subscription:
         self._buffer: deque[Delivery] = deque()
         # What each worker has in hand.
         self._running: list[tuple[Delivery, ...]] = [()] * self._concurrency
+        self._handling: set[str] = set()  # ids of the messages in hand
+        # Deliveries of messages that are in hand already: each waits for the handler's end.
+        self._repeated: dict[str, list[Delivery]] = {}
+        self._lost_running: set[int] = set()  # id() of deliveries in hand whose lease is lost
         self._low = self._prefetch // 2  # with fewer in the buffer, more are asked for
         self._idle: deque[asyncio.Future[None]] = deque()  # workers without work
         self._hungry: asyncio.Event = asyncio.Event()
@@ -105,7 +109,8 @@ class Subscription:
     @property
     def in_flight(self) -> int:
         """Messages it holds: running and waiting for a worker."""
-        return len(self._buffer) + sum(map(len, self._running))
+        held = len(self._buffer) + sum(map(len, self._running))
+        return held + sum(map(len, self._repeated.values())) if self._repeated else held
 
     async def declare(self) -> None:
         """Make the groups exist: from now on messages are kept for them. Raises QueueError."""
@@ -164,7 +169,7 @@ class Subscription:
             with anyio.move_on_after(patience):
                 if any(self._running):
                     await self._finished.wait()
-            unfinished = [one for taken in self._running for one in taken]
+            unfinished = _flat(self._running)
             with anyio.move_on_after(patience):
                 await self._settler.settled()
             try:
@@ -287,6 +292,7 @@ class Subscription:
                 await self._sleep()
                 continue
             taken = (buffer.popleft(),) if self._is_simple else await self._choose()
+            taken = self._begin(taken)
             if not taken:
                 continue
             running[worker] = taken
@@ -301,6 +307,7 @@ class Subscription:
                     await self._handle_special(taken[0])
             finally:
                 running[worker] = ()
+                self._end(taken)
                 self._note_end()
 
     async def _choose(self) -> tuple[Delivery, ...]:
@@ -319,6 +326,38 @@ class Subscription:
         if self._buffer:
             await self._sleep()  # all that wait belong to keys that have their share
         return ()
+
+    def _begin(self, taken: tuple[Delivery, ...]) -> tuple[Delivery, ...]:
+        """Those to handle now: none whose message a handler here has already.
+
+        A process that stood still loses its leases, and may be the one that receives the messages
+        again while its handlers still run.
+        """
+        begun: list[Delivery] = []
+        for delivery in taken:
+            identity = delivery.message.id
+            if identity in self._handling:
+                self._repeated.setdefault(identity, []).append(delivery)
+            else:
+                self._handling.add(identity)
+                begun.append(delivery)
+        return tuple(begun)
+
+    def _done(self, delivery: Delivery) -> None:
+        """A handler returned. If its lease was lost, the lease that replaced it is acknowledged."""
+        self._settler.done(delivery)
+        if id(delivery) in self._lost_running:
+            for again in self._repeated.pop(delivery.message.id, ()):
+                self._settler.done(again)
+
+    def _end(self, taken: tuple[Delivery, ...]) -> None:
+        """Nobody here has these messages any more: a delivery that waited for that is next."""
+        for delivery in taken:
+            self._handling.discard(delivery.message.id)
+            self._lost_running.discard(id(delivery))
+            if self._repeated and (again := self._repeated.pop(delivery.message.id, None)):
+                self._buffer.extendleft(reversed(again))
+                self._wake_worker()
 
     def _may_run(self, delivery: Delivery) -> bool:
         """Whether the fairness key of the message has not its share of workers yet."""
@@ -376,7 +415,7 @@ class Subscription:
         except Exception as error:  # noqa: BLE001 - the boundary to code of others
             await self._failed(delivery, error)
             return False
-        self._settler.done(delivery)
+        self._done(delivery)
         self.handled += 1
         if not self._announcer.nobody_listens():
             await self._announcer.consumed(message, self.consumer.consumer_id)
@@ -492,7 +531,7 @@ class Subscription:
             return
         for delivery, message in zip(deliveries, messages, strict=True):
             if not at_most_once:
-                self._settler.done(delivery)
+                self._done(delivery)
             self.handled += 1
             if not self._announcer.nobody_listens():
                 await self._announcer.consumed(message, self.consumer.consumer_id)
@@ -500,7 +539,7 @@ class Subscription:
     # Held.
 
     def _held(self) -> Collection[Delivery]:
-        return [*self._buffer, *(one for taken in self._running for one in taken)]
+        return [*self._buffer, *_flat(self._running), *_flat(self._repeated.values())]
 
     def _forget(self, lost: Collection[Delivery]) -> None:
         """Others have these now: those not begun are not begun here."""
@@ -511,9 +550,18 @@ class Subscription:
             _log.warning("%d messages were held too long and went to others", len(held))
         for delivery in [one for one in self._buffer if id(one) in gone]:
             self._buffer.remove(delivery)
+        for identity, waiting in list(self._repeated.items()):
+            self._repeated[identity] = [one for one in waiting if id(one) not in gone]
+            if not self._repeated[identity]:
+                del self._repeated[identity]
+        self._lost_running.update(id(one) for one in _flat(self._running) if id(one) in gone)
 
 
 _ORDINARY: Final = DeliveryGuarantee.AT_LEAST_ONCE
+
+
+def _flat(groups: Iterable[Sequence[Delivery]]) -> list[Delivery]:
+    return [delivery for group in groups for delivery in group]
 
 
 def _key(delivery: Delivery) -> str | None:
