@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lexigram.app.errors import ApplicationError, AppShutdownError, AppStartupError
+    from lexigram.concurrency.failures import CallAbortedError
     from lexigram.config.errors import ConfigSourceError
     from lexigram.contracts.core.errors import (
         ConfigurationError,
@@ -48,6 +49,7 @@ else:
         __name__,
         {
             "lexigram.app.errors": ["ApplicationError", "AppShutdownError", "AppStartupError"],
+            "lexigram.concurrency.failures": ["CallAbortedError"],
             "lexigram.config.errors": ["ConfigSourceError"],
             "lexigram.contracts.core.errors": [
                 "ConfigurationError",
@@ -94,6 +96,7 @@ __all__ = [
     "AppStartupError",
     "ApplicationError",
     "AsyncDependencyError",
+    "CallAbortedError",
     "CircularDependencyError",
     "ConfigSourceError",
     "ConfigurationError",
