@@ -20,7 +20,7 @@ from lexigram.config import (
     redact_text,
     secret,
 )
-from lexigram.config.redact import is_secret_name
+from lexigram.config.redact import MAX_TEXT_LENGTH, is_secret_name
 
 
 @frozen(kw_only=True)
@@ -184,3 +184,24 @@ def test_names_that_are_not_secret(name):
 )
 def test_secrets_in_running_text(text, shown):
     assert redact_text(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "redis://user:hunter2" + "x" * 100_000 + "@host/0",
+        'password="hunter2 hunter2 ' + "x" * 100_000 + '"',
+        "password='hunter2 hunter2 \\" + "x" * 100_000 + "'",
+        "see https://host/path redis://hunter2/" + "x" * 100_000 + "@host",
+    ],
+)
+def test_a_text_that_is_too_long_is_truncated_with_a_note_and_shows_no_part_of_a_secret(text):
+    shown = redact_text(text)
+    assert "hunter2" not in shown
+    assert shown.endswith(f"… (truncated: {len(text)} characters)")
+
+
+def test_a_text_of_the_greatest_length_is_shown_in_full():
+    text = "x y" * (MAX_TEXT_LENGTH // 3)
+    assert redact_text(text) == text
+    assert redact_text("x" * (MAX_TEXT_LENGTH + 1)).startswith("x" * MAX_TEXT_LENGTH + "…")

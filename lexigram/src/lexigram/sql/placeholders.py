@@ -9,7 +9,7 @@ from itertools import count
 
 # Whatever may hold a question mark that is not a placeholder, then the placeholder itself.
 _TOKENS = re.compile(
-    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/
+    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*(?:.*?\*/|.*)
       | \$(\w*)\$.*?\$\1\$ | \?\? | \?""",
     re.VERBOSE | re.DOTALL,
 )

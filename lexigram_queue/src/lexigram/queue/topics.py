@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -15,6 +14,20 @@ def is_pattern(topic: str) -> bool:
 @lru_cache(maxsize=1000)
 def matcher(pattern: str) -> Callable[[str], bool]:
     """A function that tells whether a topic is meant by the pattern."""
-    text = ".*".join(re.escape(part) for part in pattern.split("*"))
-    found = re.compile(text, re.DOTALL).fullmatch
-    return lambda topic: found(topic) is not None
+    if not is_pattern(pattern):
+        return lambda topic: topic == pattern
+    first, *middle, last = pattern.split("*")
+
+    def matches(topic: str) -> bool:
+        # No regular expression: ``.*a.*a.*a`` takes time by a power of the length of a topic.
+        place, end = len(first), len(topic) - len(last)
+        if place > end or not topic.startswith(first) or not topic.endswith(last):
+            return False
+        for part in middle:
+            found = topic.find(part, place, end)
+            if found < 0:
+                return False
+            place = found + len(part)
+        return True
+
+    return matches

@@ -346,7 +346,8 @@ _HINTS = {
     429: "the account has used up what it paid for",
 }
 
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+# Bounded, as it is tried at every digit of a header.
+_PART = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 

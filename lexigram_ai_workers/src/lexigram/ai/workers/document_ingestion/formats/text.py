@@ -10,7 +10,7 @@ from lexigram.ai.workers.document_ingestion.formats.source import Source
 from lexigram.ai.workers.document_ingestion.types import Document
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?P<body>(?:.*\n)*?)(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
-_TITLE = re.compile(r"^title:[ \t]*(['\"]?)(?P<title>.+?)\1[ \t]*$", re.MULTILINE)
+_TITLE = re.compile(r"^title:(.*)$", re.MULTILINE)
 
 
 def parse_text(data: bytes, source: Source) -> Document:
@@ -26,9 +26,19 @@ def parse_markdown(data: bytes, source: Source) -> Document:
     front = _FRONT_MATTER.match(text)
     if front is not None:
         text = text[front.end() :]
-        if (title := _TITLE.search(front["body"])) is not None:
-            metadata["title"] = title["title"]
+        if (title := _title_in(front["body"])) is not None:
+            metadata["title"] = title
     blocks = scan(text)
     if "title" not in metadata and (heading := title_of(blocks)) is not None:
         metadata["title"] = heading
     return Document(text, metadata, blocks)
+
+
+def _title_in(front: str) -> str | None:
+    for found in _TITLE.finditer(front):
+        title = found[1].strip(" \t")
+        if len(title) > 2 and title[0] == title[-1] and title[0] in "'\"":
+            title = title[1:-1]
+        if title:
+            return title
+    return None
