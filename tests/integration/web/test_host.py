@@ -11,6 +11,7 @@ import pytest
 from fastapi import APIRouter, Depends, HTTPException, Request
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
+from tests.aborts import each_abort
 
 from lexigram.app import Application
 from lexigram.config import LexigramConfig, SecretStr
@@ -933,3 +934,23 @@ async def test_what_the_block_raises_comes_out_as_it_is(serve):
     with pytest.raises(ZeroDivisionError):
         async with serve():
             raise ZeroDivisionError
+
+
+@each_abort
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_a_route_that_is_aborted_answers_500_and_the_host_goes_on(serve, abort, kind):
+    router = APIRouter()
+
+    @router.get("/async")
+    async def aborted() -> None:
+        raise abort()
+
+    @router.get("/thread")
+    def aborted_in_a_thread() -> None:
+        raise abort()
+
+    async with serve(router) as (client, _):
+        told = problem(await client.get(f"/{kind}"), 500)
+        assert told["code"] == "LEX_ERR_CORE_002"
+        assert told["error_id"]
+        assert (await client.get("/health/live")).status_code == 200

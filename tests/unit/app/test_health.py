@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.aborts import each_abort
 
 from lexigram.app import Application
 from lexigram.config import HealthConfig, LexigramConfig
@@ -101,3 +102,20 @@ async def test_details_can_be_kept_from_those_who_ask() -> None:
 async def test_an_application_without_providers_is_healthy() -> None:
     async with Application("a") as app:
         assert (await app.health_check()).is_healthy()
+
+
+@each_abort
+async def test_a_check_that_is_aborted_is_unhealthy_and_the_others_are_asked(
+    abort: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def aborted() -> HealthCheckResult:
+        raise abort()
+
+    async with Application("a", providers=[provider("bad", aborted), provider("good")]) as app:
+        health = await app.health_check()
+
+    by_name = {item.component: item for item in health.components}
+    assert by_name["bad"].status is HealthStatus.UNHEALTHY
+    assert str(by_name["bad"].error).startswith(type(abort()).__name__)
+    assert by_name["good"].status is HealthStatus.HEALTHY
+    assert [record.exc_info is not None for record in caplog.records] == [True]

@@ -8,12 +8,15 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from tests.aborts import each_abort
 
 from lexigram.app import Application, ApplicationError, AppShutdownError, AppStartupError, AppState
+from lexigram.concurrency import CallAbortedError
 from lexigram.config import AppConfig, LexigramConfig
 from lexigram.contracts.core.health import HealthStatus
 from lexigram.di import Module, Provider, ProviderPriority, module
 from lexigram.di.errors import PromiseError, ProviderError
+from lexigram.events import ApplicationStarted
 
 pytestmark = pytest.mark.anyio
 
@@ -448,3 +451,76 @@ def test_a_provider_whose_step_is_not_async_is_refused_by_name(step):
 
     with pytest.raises(TypeError, match=rf"Forgetful\.{step} is awaited.*write `async def {step}`"):
         type("Forgetful", (Provider,), {step: plain})
+
+
+@each_abort
+async def test_a_boot_that_is_aborted_fails_the_start_by_name(abort: Any) -> None:
+    class Aborted(Provider):
+        async def boot(self, container: Any) -> None:
+            raise abort()
+
+    with pytest.raises(ProviderError, match='"aborted" of .* failed to boot: CallAbortedError'):
+        await Application("a", providers=[Aborted]).start()
+
+
+@each_abort
+async def test_a_registration_and_a_module_that_are_aborted_fail_the_start(abort: Any) -> None:
+    class Aborted(Provider):
+        async def register(self, container: Any) -> None:
+            raise abort()
+
+    class AbortedModule(Module):
+        @classmethod
+        async def on_module_booted(cls) -> None:
+            raise abort()
+
+    with pytest.raises(CallAbortedError):
+        await Application("a", providers=[Aborted]).start()
+    with pytest.raises(CallAbortedError):
+        await Application("a", modules=[AbortedModule]).start()
+
+
+@each_abort
+async def test_a_shutdown_that_is_aborted_does_not_stop_the_others(abort: Any) -> None:
+    stopped = []
+
+    class Aborted(Provider):
+        async def shutdown(self) -> None:
+            raise abort()
+
+    class Last(Provider):
+        priority = 0
+
+        async def shutdown(self) -> None:
+            stopped.append("provider")
+
+    class AbortedModule(Module):
+        @classmethod
+        async def on_module_shutdown(cls) -> None:
+            raise abort()
+
+    app = Application("a", modules=[AbortedModule], providers=[Aborted, Last])
+    await app.start()
+    with pytest.raises(ExceptionGroup) as caught:
+        await app.stop()
+
+    assert stopped == ["provider"]
+    assert [type(error) for error in caught.value.exceptions] == [
+        CallAbortedError,
+        AppShutdownError,
+    ]
+
+
+@each_abort
+async def test_a_listener_of_the_life_of_an_application_that_is_aborted_is_logged(
+    abort: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_event: Any) -> None:
+        raise abort()
+
+    app = Application("a")
+    app.events.subscribe(ApplicationStarted, broken)
+    app.hooks.on(ApplicationStarted, broken)
+    async with app:
+        assert app.is_running
+    assert [record.exc_info is not None for record in caplog.records] == [True, True, True]

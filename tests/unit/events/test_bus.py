@@ -5,7 +5,9 @@ from dataclasses import dataclass
 import anyio
 import pytest
 from attrs import define
+from tests.aborts import each_abort
 
+from lexigram.concurrency import CallAbortedError
 from lexigram.contracts.core.health import HealthStatus
 from lexigram.contracts.core.result import Err, Ok
 from lexigram.contracts.domain.events import DomainEvent
@@ -224,3 +226,21 @@ def test_lifecycle_events_are_frozen_and_survive_a_round_trip():
         assert type(event).from_dict(event.to_dict()) == event
         with pytest.raises(AttributeError):
             event.actor_id = "x"
+
+
+@each_abort
+async def test_a_handler_that_is_aborted_fails_alone(abort, caplog):
+    bus = EventBus()
+    heard = []
+
+    async def broken(event):
+        raise abort()
+
+    bus.subscribe(OrderPlaced, broken)
+    bus.subscribe(OrderPlaced, heard.append)
+    result = await bus.publish(OrderPlaced())
+
+    assert len(heard) == 1
+    assert isinstance(result.unwrap_err().cause, CallAbortedError)
+    [record] = caplog.records
+    assert record.exc_info[0] is CallAbortedError

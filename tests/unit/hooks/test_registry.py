@@ -5,7 +5,9 @@ import logging
 import anyio
 import pytest
 from attrs import frozen
+from tests.aborts import each_abort
 
+from lexigram.concurrency import CallAbortedError
 from lexigram.contracts.core.hooks import HookPriority, HookRegistryProtocol
 from lexigram.hooks import HookRegistry
 
@@ -208,3 +210,29 @@ def test_clear_forgets_one_hook_or_all(hooks):
     assert not hooks.wants(Paid)
     hooks.clear()
     assert hooks.names() == []
+
+
+@each_abort
+async def test_an_action_that_is_aborted_is_logged_and_the_others_run(hooks, caplog, abort):
+    calls: list[int] = []
+
+    async def broken(**_):
+        raise abort()
+
+    hooks.register_action("x", broken)
+    hooks.register_action("x", lambda **_: calls.append(1))
+    await hooks.call_action("x")
+
+    assert calls == [1]
+    [record] = caplog.records
+    assert record.exc_info[0] is CallAbortedError
+
+
+@each_abort
+async def test_a_filter_that_is_aborted_is_an_error_for_its_caller(hooks, abort):
+    async def broken(value):
+        raise abort()
+
+    hooks.register_filter("x", broken)
+    with pytest.raises(CallAbortedError):
+        await hooks.apply_filter("x", 1)

@@ -333,6 +333,7 @@ class Application:
 
     async def register(self) -> Container:
         """Compose, let every provider register, and freeze: the graph is checked, nothing runs."""
+        from lexigram.app.lifecycle import call_step
         from lexigram.app.order import seats_of
         from lexigram.contracts.core.provider import ProviderState
 
@@ -343,7 +344,7 @@ class Application:
         for seat in self._seats:
             # Told both ways: a provider may have served another application before.
             seat.provider.may_work = not self._only_looks
-            await seat.provider.register(container.registrar(seat.node, seat.provider))
+            await call_step(seat.provider.register, container.registrar(seat.node, seat.provider))
             seat.provider.state = ProviderState.REGISTERED
             await self._announce("ProviderRegistered", provider=seat.provider.name)
         container.freeze(self._overrides)
@@ -361,7 +362,7 @@ class Application:
         )
 
     async def _start(self) -> None:
-        from lexigram.app.lifecycle import Lifecycle
+        from lexigram.app.lifecycle import Lifecycle, call_step
         from lexigram.app.order import boot_levels
 
         await self._announce("ApplicationStarting", app_name=self.name)
@@ -376,7 +377,7 @@ class Application:
         await self._lifecycle.boot(levels)
         await container.start(None)
         for node in self._user_modules():
-            await node.token.on_module_booted()
+            await call_step(node.token.on_module_booted)
 
     async def _undo(self, error: BaseException) -> None:
         with anyio.CancelScope(shield=True):
@@ -390,13 +391,15 @@ class Application:
                 self._stopped.set()
 
     async def _shutdown(self, error: BaseException | None) -> None:
+        from lexigram.app.lifecycle import call_step
+
         assert self._lifecycle is not None
         timeout = self.config.app.shutdown_timeout
         failures: list[Exception] = []
         for node in reversed(self._user_modules()):
             try:
                 with anyio.fail_after(timeout):
-                    await node.token.on_module_shutdown()
+                    await call_step(node.token.on_module_shutdown)
             except Exception as failure:  # noqa: BLE001 - raised below, with the others
                 failures.append(failure)
         try:
@@ -555,7 +558,8 @@ class Application:
         if heard:
             result = await self.events.publish(event)
             if result.is_err():
-                log.error("a handler of %s failed: %s", name, result.unwrap_err())
+                failure = result.unwrap_err()
+                log.error("a handler of %s failed: %s", name, failure, exc_info=failure)
         if hooked:
             await self.hooks.emit(event)
 

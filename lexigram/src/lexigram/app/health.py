@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ import anyio
 from attrs import frozen
 
 from lexigram.app.state import AppState
+from lexigram.concurrency import as_failure
 from lexigram.contracts.core.health import (
     AggregateHealthResult,
     HealthCheckCategory,
@@ -18,6 +20,8 @@ from lexigram.contracts.core.health import (
 )
 from lexigram.contracts.core.provider import ProviderState
 from lexigram.di.provider import Provider
+
+_log = logging.getLogger(__name__)
 
 Check = Callable[[float], Awaitable[HealthCheckResult]]
 
@@ -120,7 +124,12 @@ async def _ask(check: NamedCheck, timeout: float) -> HealthCheckResult:
         try:
             result = await check.check(timeout)
             return _stamped(result, started)
-        except Exception as error:  # noqa: BLE001 - a check that raises is an answer
+        except BaseException as error:  # a check that raises is an answer
+            raised = as_failure(error)
+            if raised is None:
+                raise
+            if raised is not error:
+                _log.error("the health check of %s was aborted", check.component, exc_info=raised)
             failure = f"{type(error).__name__}: {error}"
     result = HealthCheckResult(
         component=check.component,

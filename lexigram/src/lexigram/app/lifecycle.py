@@ -13,6 +13,7 @@ from attrs import define, field
 
 from lexigram.app.errors import AppShutdownError
 from lexigram.app.order import Seat
+from lexigram.concurrency import as_failure
 from lexigram.contracts.core.provider import ProviderState
 from lexigram.di.container import Container
 from lexigram.di.errors import PromiseError, ProviderError
@@ -106,7 +107,7 @@ class Lifecycle:
         provider = seat.provider
         await self.container.start(provider)
         view = self.container.boot_view(seat.node, provider)
-        await provider.boot(view)
+        await call_step(provider.boot, view)
         view.booted()
         broken = self.container.broken_promises(provider)
         if broken:
@@ -117,7 +118,7 @@ class Lifecycle:
         try:
             yield
         finally:
-            await provider.shutdown()
+            await call_step(provider.shutdown)
 
     async def _within(
         self, deadline: float, step: Callable[..., Awaitable[None]], *args: Any
@@ -154,8 +155,26 @@ class Lifecycle:
 async def _tell(provider: Provider, error: Exception, phase: str) -> None:
     try:
         await provider.on_error(error, phase)
-    except Exception:
-        log.exception("on_error of provider %s failed", provider.name)
+    except BaseException as raised:
+        failure = as_failure(raised)
+        if failure is None:
+            raise
+        log.exception("on_error of provider %s failed", provider.name, exc_info=failure)
+
+
+async def call_step(step: Callable[..., Awaitable[None]], *args: Any) -> None:
+    """Call a step of a module or provider; what it raises is an ``Exception``.
+
+    ``SystemExit`` would otherwise end the event loop, and a ``CancelledError`` of the step's own
+    making would look like a cancellation of the application.
+    """
+    try:
+        await step(*args)
+    except BaseException as error:
+        failure = as_failure(error)
+        if failure is None or failure is error:
+            raise
+        raise failure from error
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

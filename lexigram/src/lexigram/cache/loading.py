@@ -13,6 +13,7 @@ from attrs import frozen
 
 from lexigram.cache.leases import LoadLeases
 from lexigram.cache.values import ValueCodec
+from lexigram.concurrency import as_failure
 from lexigram.contracts.core.result import Err, Ok, Result
 from lexigram.contracts.infra.cache import (
     CacheBackendProtocol,
@@ -188,9 +189,9 @@ class Loading:
 
     async def _timed(self, loader: Loader) -> Any:
         if self._on_loaded is None:
-            return await loader()
+            return await _call(loader)
         started = perf_counter()
-        value = await loader()
+        value = await _call(loader)
         self._on_loaded(perf_counter() - started)
         return value
 
@@ -220,6 +221,17 @@ class Loading:
         elif error is None and self._is_lost:
             self._is_lost = False
             logger.warning("the cache answers again", cache=self._name)
+
+
+async def _call(loader: Loader) -> Any:
+    """Call a loader; what is no ``Exception`` becomes one, so that all who wait get it."""
+    try:
+        return await loader()
+    except BaseException as error:
+        failure = as_failure(error)
+        if failure is None or failure is error:
+            raise
+        raise failure from error
 
 
 def _asks_itself(key: str) -> CacheError:

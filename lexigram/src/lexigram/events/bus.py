@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.core.result import Err, Ok, Result
 from lexigram.contracts.events.errors import EventError
 from lexigram.contracts.events.protocols import EventHandlerProtocol
 
 if TYPE_CHECKING:
     from lexigram.contracts.domain.events import DomainEvent
+
+_log = logging.getLogger(__name__)
 
 Handler: TypeAlias = EventHandlerProtocol[Any] | Callable[[Any], Any]
 
@@ -22,7 +26,9 @@ class EventBus:
     Handlers run one after the other in the publisher's task, in the order they subscribed,
     whatever class they subscribed to, so events one task publishes arrive in that order. A
     handler gets an event once even when it subscribed to the class and to a base of it. One that
-    raises or returns an ``Err`` does not stop the others; all failures are in the answer.
+    raises or returns an ``Err`` does not stop the others; all failures are in the answer. That
+    holds for ``SystemExit`` and a cancellation of the handler's own making too; a cancellation of
+    the publisher passes.
     """
 
     def __init__(self) -> None:
@@ -42,8 +48,18 @@ class EventBus:
         for handler in self._handlers_of(type(event)):
             try:
                 await _deliver(handler, event)
-            except Exception as error:  # noqa: BLE001 - the boundary to code of others
-                failures.append((handler, error))
+            except BaseException as error:  # the boundary to code of others
+                failure = as_failure(error)
+                if failure is None:
+                    raise
+                if failure is not error:
+                    _log.error(
+                        "event %s: handler %s was aborted",
+                        event.event_type,
+                        _name_of(handler),
+                        exc_info=failure,
+                    )
+                failures.append((handler, failure))
         return Err(_failed(event, failures)) if failures else Ok(None)
 
     def subscribe(self, event_type: type[DomainEvent], handler: Handler) -> None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.core.hooks import HookPriority
 
 T = TypeVar("T")
@@ -20,7 +21,8 @@ class HookRegistry:
 
     *Actions* listen: an error of one is logged with its traceback and the next one still runs,
     because an observer must not break what it observes. *Filters* change a value: an error of
-    one reaches the caller, because a filter may refuse. Cancellation passes through both.
+    one reaches the caller, because a filter may refuse. Cancellation of the caller passes through
+    both; ``SystemExit`` and a cancellation of a handler's own making are errors of that handler.
 
     A hook is known by a name, or by the class of its payload::
 
@@ -96,7 +98,13 @@ class HookRegistry:
         """Pass ``value`` through the filters of the hook, each getting what the last returned."""
         for handler in self._filters.get(hook_name, ()):
             if _take(self._filters, hook_name, handler):
-                value = await _call(handler, (value,), kwargs)
+                try:
+                    value = await _call(handler, (value,), kwargs)
+                except BaseException as error:
+                    failure = as_failure(error)
+                    if failure is None or failure is error:
+                        raise
+                    raise failure from error
         return value
 
     def has_filter(self, hook_name: str) -> bool:
@@ -167,9 +175,13 @@ class HookRegistry:
                 continue
             try:
                 await _call(handler, args, kwargs)
-            except Exception:  # noqa: BLE001 - the boundary to code of others
+            except BaseException as error:  # the boundary to code of others
+                failure = as_failure(error)
+                if failure is None:
+                    raise
                 name = hook if isinstance(hook, str) else hook.__qualname__
-                _log.exception("hook %s: handler %s failed", name, _name_of(handler.function))
+                function = _name_of(handler.function)
+                _log.error("hook %s: handler %s failed", name, function, exc_info=failure)
 
 
 class _Handler(NamedTuple):

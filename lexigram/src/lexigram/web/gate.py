@@ -13,6 +13,7 @@ from typing import Any, Final
 import anyio
 from starlette.exceptions import HTTPException
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.observability.metrics import MetricsProtocol, NoOpMetrics
 from lexigram.contracts.observability.tracing import NoOpTracer, TracerProtocol
 from lexigram.di.container import Resolver
@@ -131,7 +132,7 @@ class Gate:
         if length.isdigit() and int(length) > self._config.max_body_bytes:
             raise _too_large(self._config.max_body_bytes)
 
-    async def respond(self, scope: Scope, error: WebError, send: Send) -> None:
+    async def respond(self, scope: Scope, error: Exception, send: Send) -> None:
         """Answer with a problem, without going further."""
         await self._problems.response(scope, error)(scope, _nothing, send)
 
@@ -196,14 +197,20 @@ class _Exchange:
         try:
             if not await gate.enter(scope, receive, self.send):
                 self.status = CLIENT_GONE
-        except Exception as error:  # noqa: BLE001 - the end of the request
-            self._failed(error)
-        except anyio.get_cancelled_exc_class():
-            # By the server, when the time to drain is over; the client is told why.
-            if not self.status:
-                with anyio.CancelScope(shield=True):
-                    await gate.respond(scope, ShuttingDownError("cancelled"), self.send)
-            raise
+        except BaseException as error:  # the end of the request
+            failure = as_failure(error)
+            if failure is None:
+                # By the server, when the time to drain is over; the client is told why.
+                if not self.status:
+                    with anyio.CancelScope(shield=True):
+                        await gate.respond(scope, ShuttingDownError("cancelled"), self.send)
+                raise
+            if failure is not error and not self.status:
+                # FastAPI answers nothing but an Exception: SystemExit and the like come here.
+                scope[ERROR_KEY] = failure
+                await gate.respond(scope, failure, self.send)
+            else:
+                self._failed(failure)
 
     async def send(self, message: Message) -> None:
         """Note the status, and add the headers every response has."""

@@ -12,6 +12,7 @@ from attrs import define, field, frozen
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import RouteContext, iter_route_contexts
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.web import RouteContributorProtocol
 from lexigram.di.container import Resolver
 from lexigram.web.errors import WebInjectionError, WebRouteError
@@ -74,8 +75,11 @@ class RouteTable:
                     raise WebRouteError(f"two contributors are called {name}")
                 self._ids.add(name)
                 self.include(name, contributor.get_routers(self.container))
-            except Exception as error:  # noqa: BLE001 - code of others never stops the host
-                self.leave_out(name, error)
+            except BaseException as error:  # code of others never stops the host
+                failure = as_failure(error)
+                if failure is None:
+                    raise
+                self.leave_out(name, failure)
 
     def leave_out(self, contributor: str, error: Exception) -> None:
         """Report a contributor that cannot be used."""
@@ -112,8 +116,11 @@ def installed_contributors(table: RouteTable) -> Iterator[RouteContributorProtoc
             made = point.load()()
             if not isinstance(made, RouteContributorProtocol):
                 raise WebRouteError(f"{point.value} is no route contributor")
-        except Exception as error:  # noqa: BLE001 - code of others never stops the host
-            table.leave_out(point.name, error)
+        except BaseException as error:  # code of others never stops the host
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            table.leave_out(point.name, failure)
         else:
             yield made
 
