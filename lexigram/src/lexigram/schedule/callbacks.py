@@ -14,6 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from lexigram import clock
+from lexigram.concurrency import as_failure
 from lexigram.contracts.data.sql.database import DatabaseError
 from lexigram.contracts.infra.schedule.types import Firing, FiringState
 from lexigram.observability import get_logger
@@ -91,8 +92,10 @@ class Callbacks:
         try:
             try:
                 await self.known[row["callback"]](firing)
-            except Exception as error:  # noqa: BLE001 - the boundary to the user's function
-                failure = error
+            except BaseException as error:
+                failure = as_failure(error)  # the boundary to the user's function
+                if failure is None:
+                    raise
             self._reporter.called(row["schedule"], clock.monotonic() - began, failure)
             await self._settle(row, failure)
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.core.result import Err
 from lexigram.contracts.domain.events import DomainEvent
 from lexigram.contracts.events.protocols import EventBusProtocol
@@ -69,6 +70,13 @@ class Reporter:
     async def _tell(self, kind: type[DomainEvent], build: Callable[[], DomainEvent]) -> None:
         if self._events is None or not self._events.has_subscribers(kind):
             return
-        told = await self._events.publish(build())
+        try:
+            told = await self._events.publish(build())
+        except BaseException as error:
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            logger.warning("a listener failed", exc_info=failure)
+            return
         if isinstance(told, Err):  # who watches a schedule must not stop it
             logger.warning("a listener failed", error=str(told.error))

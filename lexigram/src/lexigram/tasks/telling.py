@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.core.result import Err
 from lexigram.contracts.events.protocols import EventBusProtocol
 from lexigram.contracts.infra.tasks.types import JobStatus
@@ -51,7 +52,14 @@ class Teller:
 
     async def tell(self, event: JobEvent) -> None:
         """Publish an event, which was made because it ``reaches`` somebody."""
-        told = None if self._events is None else await self._events.publish(event)
+        try:
+            told = None if self._events is None else await self._events.publish(event)
+        except BaseException as error:
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            logger.warning("a subscriber of a job event failed", exc_info=failure)
+            return
         if isinstance(told, Err):
             # A job must not fail because somebody who watches it did.
             logger.warning("a subscriber of a job event failed", error=str(told.error))

@@ -14,6 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from lexigram import clock
+from lexigram.concurrency import as_failure
 from lexigram.contracts.events.protocols import EventBusProtocol
 from lexigram.contracts.infra.tasks.errors import (
     JobTimeoutError,
@@ -416,13 +417,13 @@ class TaskWorker:
             try:
                 handler = self._handler(job.name)
                 value = await handler(*job.args, **job.kwargs)
-            except Exception as raised:  # noqa: BLE001 - the boundary to code of others
-                error = raised
-            except asyncio.CancelledError:
-                if self._is_being_cancelled():
+            except BaseException as raised:
+                # The boundary to code of others.
+                if isinstance(raised, asyncio.CancelledError) and self._is_being_cancelled():
                     raise
-                # Not by us: it cancelled itself, or awaited something that was cancelled.
-                error = RuntimeError("the handler, or what it waited for, was cancelled")
+                error = as_failure(raised)
+                if error is None:
+                    raise
         run.seconds, run.error = clock.monotonic() - began, error
         if run.scope.cancelled_caught and not run.is_stopped:
             error = run.error = JobTimeoutError(
@@ -470,7 +471,13 @@ class TaskWorker:
         if attempt > job.max_retries:
             return JobEnd(claim=claim, kind=EndKind.FAILED, error=text, reason="exhausted")
         if not isinstance(error, NoHandlerError):
-            logger.info("job will be tried again", job=job.id, handler=job.name, error=text)
+            logger.warning(
+                "job will be tried again",
+                job=job.id,
+                handler=job.name,
+                error=text,
+                exc_info=error,
+            )
         return JobEnd(claim=claim, kind=EndKind.RETRY, error=text, delay=retry.delay(attempt))
 
     async def _report(self, run: _Run, end: JobEnd) -> None:
@@ -522,6 +529,7 @@ class TaskWorker:
                 handler=job.name,
                 reason=end.reason,
                 error=end.error,
+                exc_info=run.error,
             )
         if self._teller.reaches(_EVENTS[kind]):
             await self._teller.tell(_ended(run, end))

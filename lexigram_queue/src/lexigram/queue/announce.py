@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.core.result import Err
 from lexigram.queue.events import (
     ConsumerRegisteredEvent,
@@ -88,7 +89,10 @@ class Announcer:
     def count(self, what: str, **tags: str) -> None:
         """Add one to counter ``queue.<what>``."""
         if self.metrics is not None:
-            self.metrics.increment(f"queue.{what}", 1.0, {"queue": self.queue_name, **tags})
+            try:
+                self.metrics.increment(f"queue.{what}", 1.0, {"queue": self.queue_name, **tags})
+            except BaseException as error:  # noqa: BLE001 - code of others
+                _log_failure(f"metric queue.{what}", error)
 
     async def _hook(self, name: str, kind: type[Any], facts: Callable[[], dict[str, Any]]) -> None:
         hooks = self.hooks
@@ -98,16 +102,31 @@ class Announcer:
         if not (hooks.has_action(name) or (by_class is not None and by_class(kind))):
             return
         payload = kind(**facts())
-        await hooks.call_action(name, payload=payload)
-        if by_class is not None:
-            await hooks.emit(payload)  # type: ignore[attr-defined]  # ours, not of the protocol
+        try:
+            await hooks.call_action(name, payload=payload)
+            if by_class is not None:
+                await hooks.emit(payload)  # type: ignore[attr-defined]  # ours, not of the protocol
+        except BaseException as error:  # noqa: BLE001 - code of others
+            _log_failure(f"hook {name}", error)
 
     async def _event(self, kind: type[DomainEvent], facts: Callable[[], dict[str, Any]]) -> None:
         if self.events is None or not self.events.has_subscribers(kind):
             return
-        told = await self.events.publish(kind(**facts()))
-        if isinstance(told, Err):
-            _log.warning("%s", told.error)
+        try:
+            published = await self.events.publish(kind(**facts()))
+        except BaseException as error:  # noqa: BLE001 - code of others
+            _log_failure(f"event {kind.__name__}", error)
+            return
+        if isinstance(published, Err):
+            _log.warning("%s", published.error)
+
+
+def _log_failure(listener: str, error: BaseException) -> None:
+    """Log what a listener raised; a cancellation of the caller is raised again."""
+    failure = as_failure(error)
+    if failure is None:
+        raise error
+    _log.error("%s failed", listener, exc_info=failure)
 
 
 def _hook_facts(announcer: Announcer, message: BusMessage) -> dict[str, Any]:

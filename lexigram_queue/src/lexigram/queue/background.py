@@ -32,6 +32,14 @@ class Background:
         """True between ``open`` and ``close``."""
         return self._group is not None
 
+    @property
+    def is_cancelled(self) -> bool:
+        """True when its tasks are to end: closed, or cancelled with its event loop."""
+        owner, group = self._owner, self._group
+        return (
+            owner is None or owner.cancelling() > 0 or group is None
+        ) or group.cancel_scope.cancel_called
+
     async def open(self) -> None:
         """Begin; a second time does nothing."""
         if self._owner is not None:

@@ -320,6 +320,14 @@ class BusQueue:
         if self._link.is_broken and status is HealthStatus.HEALTHY:
             status, message = HealthStatus.DEGRADED, "reconnecting"
         died = [one.consumer.consumer_id for one in self.subscriptions if one.has_died]
+        restarted = {
+            f"{one.consumer.consumer_id}.{task}": error
+            for one in self.subscriptions
+            for task, error in one.restarted.items()
+        }
+        if restarted and status is HealthStatus.HEALTHY:
+            status = HealthStatus.DEGRADED
+            message = "restarted: " + "; ".join(f"{k} ({v})" for k, v in restarted.items())
         if died:
             status, message = HealthStatus.UNHEALTHY, f"died: {', '.join(died)}"
         consumers = [
@@ -331,6 +339,7 @@ class BusQueue:
                 "paused": one.is_paused,
                 "in_flight": one.in_flight,
                 "handled": one.handled,
+                "restarted": one.restarted,
             }
             for one in self.subscriptions
         ]

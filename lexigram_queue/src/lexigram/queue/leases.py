@@ -7,6 +7,7 @@ from typing import Final
 
 import anyio
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.queue import Delivery, QueueDriverProtocol
 from lexigram.queue.link import Link
 
@@ -40,8 +41,11 @@ class LeaseKeeper:
     async def _extend(self, held: list[Delivery], lease: float) -> None:
         try:
             lost = await self._driver.extend_many(held, lease)
-        except Exception as error:  # noqa: BLE001 - drivers of others: the next beat tries again
-            self._link.suspect(error)
+        except BaseException as error:
+            failure = as_failure(error)  # drivers of others: the next beat tries again
+            if failure is None:
+                raise
+            self._link.suspect(failure)
             return
         if lost:
             self._lost(lost)

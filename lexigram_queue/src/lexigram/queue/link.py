@@ -7,6 +7,7 @@ from typing import Final
 
 import anyio
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.queue import QueueDriverProtocol, QueueError
 from lexigram.queue.background import Background
 from lexigram.sql.leasing import Backoff
@@ -68,8 +69,11 @@ class Link:
             try:
                 await self._driver.connect()
                 break
-            except Exception as error:  # noqa: BLE001 - drivers of others: whatever it is, again
-                self.last_error = error
+            except BaseException as error:
+                failure = as_failure(error)  # drivers of others: whatever it is, again
+                if failure is None:
+                    raise
+                self.last_error = failure
         repaired, self._repaired = self._repaired, None
         if repaired is not None:
             repaired.set()

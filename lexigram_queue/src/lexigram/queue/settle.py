@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from lexigram import clock
+from lexigram.concurrency import as_failure
 from lexigram.contracts.queue import (
     BusMessage,
     DeadLetterEntry,
@@ -183,13 +184,16 @@ class Settler:
         while True:
             try:
                 await call()
-            except Exception as error:  # noqa: BLE001 - drivers of others: none stops the consumer
-                self._link.suspect(error)
+            except BaseException as error:
+                failure = as_failure(error)  # drivers of others: none stops the consumer
+                if failure is None:
+                    raise
+                self._link.suspect(failure)
                 attempt += 1
                 pause = PAUSES.delay(attempt)
                 if anyio.current_time() + pause > deadline:
                     self._announcer.count("unsettled", step=what)
-                    _log.error("could not %s; it will be delivered again: %s", what, error)
+                    _log.error("could not %s; it will be delivered again: %s", what, failure)
                     return False
                 await anyio.sleep(pause)
             else:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 import anyio
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.queue import (
     BusMessage,
     DeadLetterReason,
@@ -35,6 +36,7 @@ from lexigram.resilience import RateLimiter
 
 RECEIVE_WAIT: Final = 5.0  # seconds one call of the driver waits for a message
 STALLED_AFTER: Final = 5.0  # seconds beyond that: the call hangs, the connection is dead
+RESTART_SHOWN: Final = 60.0  # seconds that health shows a task that failed and was restarted
 REMEMBERED_IDS: Final = 10_000  # handled ids kept for EXACTLY_ONCE without SQL
 
 _log = logging.getLogger(__name__)
@@ -92,6 +94,7 @@ class Subscription:
         self._stopping = False
         self._finished = anyio.Event()  # set when the last handler returns during a stop
         self._receiving: dict[str, tuple[float, anyio.CancelScope]] = {}
+        self._restarted: dict[str, tuple[float, str]] = {}
         self.handled = 0  # messages whose handler returned
 
     # Life.
@@ -126,15 +129,59 @@ class Subscription:
         self._stopping = False
         self._started = True
         await self._background.open()
-        start, name = self._background.start, self.consumer.consumer_id
-        start(self._settler.run, name=f"{name}.settle")
-        start(self._keeper.run, name=f"{name}.leases")
-        start(self._watch, name=f"{name}.watch")
+        self._start("settle", self._settler.run)
+        self._start("leases", self._keeper.run)
+        self._start("watch", self._watch)
         for number in range(self._concurrency):
-            start(self._work, number, name=f"{name}.worker{number}")
+            self._start(f"worker{number}", self._work, number)
         for topic in self.consumer.topics:
-            start(self._receive, topic, name=f"{name}.receive {topic}")
-        await self._announcer.registered(name)
+            self._start(f"receive {topic}", self._receive, topic)
+        await self._announcer.registered(self.consumer.consumer_id)
+
+    def _start(self, task: str, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        name = f"{self.consumer.consumer_id}.{task}"
+        self._background.start(self._supervise, task, work, *args, name=name)
+
+    async def _supervise(
+        self, task: str, work: Callable[..., Coroutine[Any, Any, None]], *args: Any
+    ) -> None:
+        """Restart a task of the subscription that failed: a defect must not end the consumer."""
+        failures = 0
+        while True:
+            began = anyio.current_time()
+            try:
+                await work(*args)
+            except BaseException as error:
+                failure = self._as_failure(error)
+                if failure is None:
+                    raise
+            else:
+                return
+            now = anyio.current_time()
+            failures = 1 if now - began > RESTART_SHOWN else failures + 1
+            self._restarted[task] = (now, f"{type(failure).__name__}: {failure}")
+            self._announcer.count("restarted", task=task)
+            _log.error(
+                "task %s of consumer %s failed and is restarted",
+                task,
+                self.consumer.consumer_id,
+                exc_info=failure,
+            )
+            await anyio.sleep(PAUSES.delay(failures))
+
+    def _as_failure(self, error: BaseException) -> Exception | None:
+        """``as_failure`` in a task of ours, also for a handler that cancels its own task."""
+        if not self._background.is_cancelled:
+            task = asyncio.current_task()
+            while task is not None and task.cancelling():
+                task.uncancel()  # not by us: the next message must not see it
+        return as_failure(error)
+
+    @property
+    def restarted(self) -> dict[str, str]:
+        """Tasks of this consumer that failed lately and were restarted, with the error."""
+        since = anyio.current_time() - RESTART_SHOWN
+        return {task: text for task, (at, text) in self._restarted.items() if at > since}
 
     def pause(self) -> None:
         """Receive no more for now; what it holds is handled."""
@@ -196,9 +243,12 @@ class Subscription:
             with anyio.CancelScope() as scope:
                 try:
                     await self._receive_steadily(topic, scope)
-                except Exception as error:  # noqa: BLE001 - drivers of others: none stops us
+                except BaseException as error:
+                    failure = as_failure(error)  # drivers of others: none stops us
+                    if failure is None:
+                        raise
                     failures = failures + 1
-                    self._link.suspect(error)
+                    self._link.suspect(failure)
                     await anyio.sleep(PAUSES.delay(failures))
                     failures = 0 if await self._go_on() else failures
             if scope.cancelled_caught and not self._stopping:
@@ -232,8 +282,11 @@ class Subscription:
         await self._link.wait_repaired()
         try:
             await self.declare()
-        except Exception as error:  # noqa: BLE001 - as above
-            self._link.suspect(error)
+        except BaseException as error:
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            self._link.suspect(failure)
             return False
         return True
 
@@ -412,8 +465,11 @@ class Subscription:
             if self._is_typed or message.payload.__class__ is bytes:
                 message = self._payloads.decode(message, self.consumer.payload_type)
             await self._attempts.run(delivery, message)
-        except Exception as error:  # noqa: BLE001 - the boundary to code of others
-            await self._failed(delivery, error)
+        except BaseException as error:
+            failure = self._as_failure(error)  # the boundary to code of others
+            if failure is None:
+                raise
+            await self._failed(delivery, failure)
             return False
         self._done(delivery)
         self.handled += 1
@@ -448,8 +504,11 @@ class Subscription:
         try:
             message = self._payloads.decode(delivery.message, self.consumer.payload_type)
             await self._attempts.run(delivery, message)
-        except Exception:  # noqa: BLE001 - the boundary to code of others
-            self._lost((delivery,))
+        except BaseException as error:
+            failure = self._as_failure(error)  # the boundary to code of others
+            if failure is None:
+                raise
+            self._lost((delivery,), failure)
             return
         self.handled += 1
         if not self._announcer.nobody_listens():
@@ -464,18 +523,22 @@ class Subscription:
                 deliveries = [one for one in deliveries if one not in gone] if gone else deliveries
             if deliveries:
                 await self._driver.ack_many(deliveries)
-        except Exception as error:  # noqa: BLE001 - drivers of others: none stops the consumer
-            self._link.suspect(error)
+        except BaseException as error:
+            failure = as_failure(error)  # drivers of others: none stops the consumer
+            if failure is None:
+                raise
+            self._link.suspect(failure)
             return ()
         return deliveries
 
-    def _lost(self, deliveries: Sequence[Delivery]) -> None:
+    def _lost(self, deliveries: Sequence[Delivery], failure: Exception) -> None:
         for delivery in deliveries:
             self._announcer.count("lost")
-            _log.exception(
+            _log.error(
                 "%s failed on message %s, which is delivered at most once",
                 self.consumer.consumer_id,
                 delivery.message.id,
+                exc_info=failure,
             )
 
     async def _attempt_once_if_remembered(self, delivery: Delivery) -> None:
@@ -522,12 +585,15 @@ class Subscription:
         at_most_once = self._guarantee is DeliveryGuarantee.AT_MOST_ONCE
         try:
             await self._attempts.run_batch(deliveries, messages)
-        except Exception as error:  # noqa: BLE001 - the boundary to code of others
+        except BaseException as error:
+            failure = self._as_failure(error)  # the boundary to code of others
+            if failure is None:
+                raise
             if at_most_once:
-                self._lost(deliveries)
+                self._lost(deliveries, failure)
                 return
             for delivery in deliveries:
-                await self._failed(delivery, error)
+                await self._failed(delivery, failure)
             return
         for delivery, message in zip(deliveries, messages, strict=True):
             if not at_most_once:
