@@ -9,6 +9,7 @@ from uuid import UUID
 import anyio
 import pytest
 from attrs import frozen
+from tests.crashes import Crash
 
 from lexigram import clock
 from lexigram.contracts.workflow import GraphRunStatus
@@ -29,10 +30,6 @@ from lexigram.workflow.errors import (
 from lexigram.workflow.graph import WorkflowBuilder
 
 pytestmark = pytest.mark.anyio
-
-
-class Crash(BaseException):
-    """The process is gone: nothing catches it."""
 
 
 @register

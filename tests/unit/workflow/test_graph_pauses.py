@@ -2,6 +2,7 @@
 
 import anyio
 import pytest
+from tests.crashes import Crash
 
 from lexigram.contracts.workflow import GraphRunStatus
 from lexigram.workflow.checkpoint import InMemoryCheckpointStore
@@ -280,9 +281,6 @@ async def test_a_paused_run_can_be_cancelled_and_is_then_final():
 async def test_an_answer_that_is_stored_is_not_asked_for_again_after_a_crash():
     store = InMemoryCheckpointStore()
 
-    class Crash(BaseException):
-        pass
-
     def build(end):
         builder = WorkflowBuilder("g").add_node("ask", human_prompt="?").add_node("end", end)
         builder.add_edge("ask", "end").set_entry("ask").set_terminal("end")
@@ -301,9 +299,6 @@ async def test_an_answer_that_is_stored_is_not_asked_for_again_after_a_crash():
 
 async def test_an_answer_is_kept_before_the_node_that_asked_runs_again():
     store, alive = InMemoryCheckpointStore(), []
-
-    class Crash(BaseException):
-        pass
 
     async def asks(state):
         if "human_response" not in state:

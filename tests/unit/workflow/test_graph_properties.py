@@ -9,16 +9,13 @@ import pytest
 from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.crashes import Crash
 
 from lexigram.workflow.checkpoint import InMemoryCheckpointStore
 from lexigram.workflow.config import GraphConfig
 from lexigram.workflow.errors import HumanInputRequiredError, NodeExecutionError
 from lexigram.workflow.graph import WorkflowBuilder
 from lexigram.workflow.nodes import HumanNode
-
-
-class Crash(BaseException):
-    """The end of the process, as far as a test can play it."""
 
 
 @frozen

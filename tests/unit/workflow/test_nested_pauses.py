@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+from tests.crashes import Crash
 
 from lexigram import clock
 from lexigram.testing.fakes import FakeClock
@@ -113,10 +114,6 @@ def going_on(workflow, run_id):
     """As after a crash: a completed run gives its result again, a paused one its question."""
     go_on = workflow.recover if isinstance(workflow, WorkflowEngine) else workflow.resume
     return go_on(run_id)
-
-
-class Crash(BaseException):
-    """The process is gone; no code of ours handles it."""
 
 
 @pytest.mark.parametrize("kind", ["graph", "pipeline"])

@@ -3,6 +3,7 @@
 import anyio
 import anyio.lowlevel
 import pytest
+from tests.crashes import Crash
 
 from lexigram.cache.memory import MemoryCache
 from lexigram.contracts.infra.cache.errors import CacheWriteError
@@ -27,10 +28,6 @@ from lexigram.workflow.pipeline import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-class Crash(BaseException):
-    """The end of the process, as far as a test can play it."""
 
 
 @pytest.fixture(params=[MemoryCache, InMemoryCheckpointStore])

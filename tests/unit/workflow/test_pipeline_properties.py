@@ -8,13 +8,10 @@ import anyio
 from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.crashes import Crash
 
 from lexigram.workflow.checkpoint import InMemoryCheckpointStore
 from lexigram.workflow.pipeline import FunctionStep, ParallelStep, Pipeline
-
-
-class Crash(BaseException):
-    """The end of the process, as far as a test can play it."""
 
 
 @frozen
@@ -122,4 +119,4 @@ def test_after_a_crash_at_any_point_the_end_is_that_of_an_undisturbed_run(
 def _is_crash(error):
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_crash, error.exceptions))
-    return isinstance(error, Crash | anyio.get_cancelled_exc_class())
+    return isinstance(error, KeyboardInterrupt | anyio.get_cancelled_exc_class())

@@ -1,6 +1,7 @@
 """Many sagas, and sagas whose stages are remembered by content."""
 
 import pytest
+from tests.crashes import Crash
 
 from lexigram.blobs import BlobConfig, BlobStore
 from lexigram.contracts.core.result import Err, Ok
@@ -17,10 +18,6 @@ from lexigram.workflow.saga import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-class Crash(BaseException):
-    pass
 
 
 class Order(AbstractSaga):

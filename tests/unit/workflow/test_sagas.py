@@ -4,6 +4,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.crashes import Crash
 
 from lexigram.clock import use
 from lexigram.contracts.core.result import Err, Ok
@@ -29,10 +30,6 @@ from lexigram.workflow.saga import (
 from lexigram.workflow.saga.steps import marked_step_names
 
 pytestmark = pytest.mark.anyio
-
-
-class Crash(BaseException):
-    """The process is gone: nothing after it runs."""
 
 
 class World:

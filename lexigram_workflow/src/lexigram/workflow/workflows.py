@@ -14,6 +14,7 @@ from uuid import uuid4
 import anyio.to_thread
 from attrs import field, frozen
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.core.result import Err, Result
 from lexigram.contracts.domain.events import DomainEvent
 from lexigram.contracts.events.protocols import EventBusProtocol
@@ -246,7 +247,10 @@ class Workflows:
             outcome = await self.run(name, {"event": facts_of(event)}, run_id=uuid4().hex)
         except HumanInputRequiredError:
             return  # it is stored, and waits
-        except Exception:  # noqa: BLE001 - nobody waits for it: it is logged
+        except BaseException as error:
+            # nobody waits for it: it is logged
+            if as_failure(error) is None:
+                raise
             _log.exception("workflow %r could not run for %s", name, type(event).__name__)
             return
         if isinstance(outcome, Err):

@@ -10,6 +10,7 @@ import anyio
 from attrs import frozen
 
 from lexigram import clock
+from lexigram.concurrency import as_failure
 from lexigram.contracts.core.result import Err, Ok
 from lexigram.contracts.infra.resilience.protocols import CircuitBreakerProtocol
 from lexigram.workflow._results import is_err, is_ok
@@ -104,8 +105,11 @@ class Attempts(Generic[T, R]):
                     f"the processor gave {len(answers)} results for {len(items)} items",
                     hint="return one result per item, in the order of the items",
                 )
-        except Exception as error:  # noqa: BLE001 - the boundary: it is the error of the items
-            return [error] * len(items), list(range(len(items)))
+        except BaseException as error:
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            return [failure] * len(items), list(range(len(items)))
         # Kinds first: a batch without failures costs one pass in C.
         kinds = set(map(type, answers))
         if Ok in kinds:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import anyio
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.core.result import Err
 from lexigram.workflow.bulk.batches import Batches
 from lexigram.workflow.bulk.errors import BulkOperationError, BulkOperationTimeoutError
@@ -96,9 +97,17 @@ async def _reduced(
     for tries in range(config.retry_attempts):
         try:
             return await reducer(so_far, item)
-        except Exception:  # noqa: BLE001 - the boundary: the last try raises its own
+        except BaseException as error:
+            if as_failure(error) is None:
+                raise
             await anyio.sleep(config.retry_delay * 2.0**tries)
-    return await reducer(so_far, item)
+    try:
+        return await reducer(so_far, item)
+    except BaseException as error:
+        failure = as_failure(error)
+        if failure is None or failure is error:
+            raise
+        raise failure from error
 
 
 def _each(func: Callable[[T], Awaitable[Any]]) -> Callable[[list[T]], Awaitable[list[Any]]]:
@@ -107,8 +116,11 @@ def _each(func: Callable[[T], Awaitable[Any]]) -> Callable[[list[T]], Awaitable[
         for item in items:
             try:
                 answers.append(await func(item))
-            except Exception as error:  # noqa: BLE001 - the boundary: it fails its item alone
-                answers.append(Err(error))
+            except BaseException as error:
+                failure = as_failure(error)
+                if failure is None:
+                    raise
+                answers.append(Err(failure))
         return answers
 
     return process

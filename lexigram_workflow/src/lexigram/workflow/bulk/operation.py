@@ -10,7 +10,6 @@ from collections.abc import (
     AsyncIterable,
     Awaitable,
     Callable,
-    Coroutine,
     Iterable,
     Mapping,
 )
@@ -19,6 +18,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import anyio
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.infra.cache.protocols import CacheBackendProtocol
 from lexigram.contracts.infra.resilience.protocols import CircuitBreakerProtocol
 from lexigram.contracts.observability.metrics import MetricsProtocol, NoOpMetrics
@@ -303,7 +303,10 @@ class BulkOperation(Generic[T, R]):
     async def _guarded(self, hook: Callable[..., Awaitable[None]], *facts: Any) -> None:
         try:
             await hook(*facts)
-        except Exception:  # noqa: BLE001 - the boundary: who watches must not stop the work
+        except BaseException as error:
+            # the boundary: who watches must not stop the work
+            if as_failure(error) is None:
+                raise
             _log.exception("a hook of a bulk operation failed; the operation goes on")
 
 
@@ -374,7 +377,7 @@ class _Run(Generic[T, R]):
             self._timer = loop.call_later(self._timeout, self._time_is_over)
         self.owned.keep(self._lost)
         for _ in range(self._workers):
-            self._launch(self._worker())
+            self._launch(self._worker)
 
     async def next(self) -> BulkBatchResult[T, R] | None:
         """The next finished batch; None at the end. Raises the first error."""
@@ -430,7 +433,7 @@ class _Run(Generic[T, R]):
                 if self.checkpoint is not None:
                     # What succeeded is not done again when the wait for a retry is cut off.
                     await self._mark(batch_id, begun.failed, places)
-                self._launch(self._again(begun, places))
+                self._launch(self._again, begun, places)
             else:
                 await self._finish(begun, places)
 
@@ -511,8 +514,8 @@ class _Run(Generic[T, R]):
                 room.set_result(None)
                 return
 
-    def _launch(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+    def _launch(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        task = asyncio.create_task(_run_guarded(work, *arguments))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -526,6 +529,17 @@ class _Run(Generic[T, R]):
     def _wake(self) -> None:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
+
+
+async def _run_guarded(work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+    """Run a worker: a source that raises SystemExit or CancelledError fails the operation."""
+    try:
+        await work(*arguments)
+    except BaseException as error:
+        failure = as_failure(error)
+        if failure is None or failure is error:
+            raise
+        raise failure from error
 
 
 def _checkpoints(

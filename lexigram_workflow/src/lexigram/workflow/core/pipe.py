@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from attrs import frozen
 
+from lexigram.concurrency import as_failure
+
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
@@ -71,10 +73,15 @@ class TransformPipe(Generic[In, Out]):
         for stage in self._stages:
             try:
                 current = await stage.run(current, kwargs)
-            except Exception as error:
-                if self._error_handler is None:
+            except BaseException as error:
+                failure = as_failure(error)
+                if failure is None:
                     raise
-                return cast("Out", await _awaited(self._error_handler(error, current)))
+                if self._error_handler is None:
+                    if failure is error:
+                        raise
+                    raise failure from error
+                return cast("Out", await _awaited(self._error_handler(failure, current)))
         return cast("Out", current)
 
     def __len__(self) -> int:

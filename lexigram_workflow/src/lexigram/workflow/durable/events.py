@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -11,6 +11,7 @@ import orjson
 from anyio.abc import TaskGroup
 from attrs import frozen
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.observability import get_logger
 from lexigram.sql.leasing import Backoff, lease_token
@@ -94,12 +95,15 @@ class Deliveries:
         self.idle.set()
         self.is_closed = False
 
-    def start(self, tasks: TaskGroup) -> None:
+    def start(self, tasks: TaskGroup, supervise: Callable[..., Coroutine[Any, Any, None]]) -> None:
         """Begin to look for events; ends with the task group."""
         self.is_closed = False
-        tasks.start_soon(self._deliver_on, tasks, Audience.HANDLER, _HANDLER_SECONDS)
+        self._supervise = supervise
+        tasks.start_soon(supervise, self._deliver_on, tasks, Audience.HANDLER, _HANDLER_SECONDS)
         if self._listeners:
-            tasks.start_soon(self._deliver_on, tasks, Audience.LISTENER, self._poll_interval)
+            tasks.start_soon(
+                supervise, self._deliver_on, tasks, Audience.LISTENER, self._poll_interval
+            )
 
     def look(self) -> None:
         """There may be events now."""
@@ -135,7 +139,7 @@ class Deliveries:
                     await news.wait()
                 continue
             scope = self._hold(event)
-            tasks.start_soon(self._deliver, event, audience, scope, free)
+            tasks.start_soon(self._supervise, self._deliver, event, audience, scope, free)
 
     async def _take(self, audience: Audience) -> GroupEvent | None:
         kinds = list(self._listeners) if audience is Audience.LISTENER else list(LifeCycleEvent)
@@ -189,12 +193,16 @@ class Deliveries:
     async def _told(self, event: GroupEvent) -> float | None:
         try:
             await self._listeners[event.kind](event)
-        except Exception as error:  # noqa: BLE001 - the boundary to code of others
+        except BaseException as error:
+            failure = as_failure(error)
+            if failure is None:
+                raise
             logger.warning(
                 "a listener failed and is called again",
                 event=event.kind,
                 group=event.group_id,
-                error=_text(error),
+                error=_text(failure),
+                exc_info=failure,
             )
             return _AGAIN.delay(event.tries)
         return None
@@ -243,11 +251,14 @@ class Deliveries:
             return None
         try:
             meta = _meta(await self._called(function, event, plan, handler, attempt))
-        except Exception as error:  # noqa: BLE001 - the boundary to code of others
-            is_final = attempt >= handler.retries or isinstance(error, PlanInvalidError)
+        except BaseException as error:
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            is_final = attempt >= handler.retries or isinstance(failure, PlanInvalidError)
             status = RunStatus.FAILED if is_final else RunStatus.ERROR
-            facts = orjson.dumps({"error": type(error).__name__}).decode()
-            await store.end_handler(event, number, status, _text(error), facts)
+            facts = orjson.dumps({"error": type(failure).__name__}).decode()
+            await store.end_handler(event, number, status, _text(failure), facts)
             logger.warning(
                 "a lifecycle handler failed",
                 event=event.kind,
@@ -255,7 +266,8 @@ class Deliveries:
                 group=event.group_id,
                 attempt=attempt,
                 is_final=is_final,
-                error=_text(error),
+                error=_text(failure),
+                exc_info=failure,
             )
             return None if is_final else _AGAIN.delay(attempt)
         await store.end_handler(event, number, RunStatus.COMPLETED, "success", meta)

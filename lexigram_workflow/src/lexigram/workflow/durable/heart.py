@@ -13,6 +13,7 @@ import anyio
 import anyio.to_thread
 from attrs import evolve
 
+from lexigram.concurrency import as_failure
 from lexigram.observability import get_logger
 from lexigram.sql.database import Database
 from lexigram.sql.url import is_in_memory, parsed
@@ -58,14 +59,17 @@ class Heart:
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._task: asyncio.Task[None] | None = None
+        # done when it ended although nobody stopped it
+        self._failed: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
         """Beat once, then on; raises what the first beat raises."""
         self._home = asyncio.get_running_loop()
         self._stopping = False
         first: asyncio.Future[None] = self._home.create_future()
+        self._failed = self._home.create_future()
         if is_in_memory(parsed(self._engine.database.config.url)):
-            self._task = self._home.create_task(self._beat_on(self._engine, first))
+            self._task = self._home.create_task(self._here(first))
         else:
             self._thread = threading.Thread(
                 target=lambda: asyncio.run(self._elsewhere(first)),
@@ -99,14 +103,43 @@ class Heart:
             await anyio.to_thread.run_sync(self._thread.join)
             self._thread = None
 
+    async def wait_for_failure(self) -> None:
+        """Wait until the heartbeat ends although nobody stopped it; raises why."""
+        assert self._failed is not None
+        await asyncio.shield(self._failed)
+
+    async def _here(self, first: asyncio.Future[None]) -> None:
+        try:
+            await self._beat_on(self._engine, first)
+        except BaseException as error:
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            self._fail(first, failure)
+
+    def _fail(self, first: asyncio.Future[None], error: Exception) -> None:
+        """End the start that waits for the first beat, else the worker."""
+        logger.error("the heartbeat of a worker failed", worker=self._worker_id, exc_info=error)
+
+        def answer() -> None:
+            for waiting in (first, self._failed):
+                if waiting is not None and not waiting.done():
+                    waiting.set_exception(error)
+                    return
+
+        if self._home is not None and not self._home.is_closed():
+            self._home.call_soon_threadsafe(answer)
+
     async def _elsewhere(self, first: asyncio.Future[None]) -> None:
         config = evolve(self._engine.database.config, pool_size=_CONNECTIONS, readers=1)
         try:
             async with Database(config) as database:
                 await self._beat_on(DurableEngine(database, self._engine.terms), first)
-        except Exception as error:
-            logger.exception("the heart of a worker stopped", worker=self._worker_id)
-            self._answer(first, error)
+        except BaseException as error:
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            self._fail(first, failure)
 
     async def _beat_on(self, engine: DurableEngine, first: asyncio.Future[None]) -> None:
         self._loop, self._poke = asyncio.get_running_loop(), asyncio.Event()

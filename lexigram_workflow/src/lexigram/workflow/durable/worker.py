@@ -16,6 +16,7 @@ from attrs import evolve, field, frozen
 from attrs.validators import ge, gt, optional
 
 from lexigram import clock
+from lexigram.concurrency import as_failure
 from lexigram.contracts.infra.tasks.protocols import ProgressTrackerProtocol
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.contracts.workflow.errors import StepRefusedError
@@ -271,23 +272,45 @@ class Worker:
             async with wakeup.waiting() as news, anyio.create_task_group() as tasks:
                 for pool in self._pools:
                     for _ in range(pool.size):
-                        tasks.start_soon(self._consume, pool)
-                    tasks.start_soon(self._claim_on, pool)
-                tasks.start_soon(self._tend_on)
+                        tasks.start_soon(self._supervise, self._consume, pool)
+                    tasks.start_soon(self._supervise, self._claim_on, pool)
+                tasks.start_soon(self._supervise, self._tend_on)
                 for work, every in self._duties():
-                    tasks.start_soon(self._repeat, work, every)
-                tasks.start_soon(self._hear_wishes)
-                self._deliveries.start(tasks)
-                tasks.start_soon(self._spread, news)
+                    tasks.start_soon(self._supervise, self._repeat, work, every)
+                tasks.start_soon(self._supervise, self._hear_wishes)
+                self._deliveries.start(tasks, self._supervise)
+                tasks.start_soon(self._supervise, self._spread, news)
+                tasks.start_soon(self._supervise, self._heart.wait_for_failure)
                 started.set()
                 await self._stop_wanted.wait()
                 await self._let_running_end(tasks)
-        except Exception as error:
-            self._failure = error  # health tells, and ``start`` when it was too early
-            logger.exception("the worker died", worker=self.id)
+        except BaseException as error:
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            # Reported by health, and by ``start`` when it was too early.
+            self._failure = _only(failure)
+            logger.exception("the worker failed and claims no more", worker=self.id)
+        else:
+            if not self._stopping:  # a cancelled task ends its group in silence
+                self._failure = DurableError(
+                    f"a task of the worker {self.id} was cancelled",
+                    hint="cancel only tasks that you created; call stop() to end a worker",
+                )
+                logger.error("the worker failed and claims no more", exc_info=self._failure)
         finally:
             with anyio.move_on_after(_CLEANUP_SECONDS, shield=True):
                 await self._leave()
+
+    async def _supervise(self, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        """Run a loop of the worker; what ends it is an Exception, which ends the worker."""
+        try:
+            await task(*arguments)
+        except BaseException as error:
+            failure = as_failure(error)
+            if failure is None or failure is error:
+                raise
+            raise failure from error
 
     def _duties(self) -> Sequence[tuple[Callable[[], Awaitable[float | None]], float]]:
         duties: list[tuple[Callable[[], Awaitable[float | None]], float]] = [
@@ -462,8 +485,15 @@ class Worker:
             return None
         try:
             await self._upkeep()
-        except Exception as error:  # noqa: BLE001 - the boundary to code of others
-            logger.warning("the upkeep failed and comes again tomorrow", error=_text(error))
+        except BaseException as error:
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            logger.warning(
+                "the upkeep failed and comes again tomorrow",
+                error=_text(failure),
+                exc_info=failure,
+            )
         return None
 
     def _note(self, beats: Sequence[Beat]) -> None:
@@ -535,8 +565,11 @@ class Worker:
                 return await self._tried(run, plan, step)
             assert limit.cancelled_caught, "nothing else leads here"
             raise TimeoutError(f"step {step.name!r} took longer than {step.timeout:g} s")
-        except Exception as error:  # noqa: BLE001 - the boundary to code of others
-            end = _failed(run.claim, error, self.id)
+        except BaseException as error:
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            end = _failed(run.claim, failure, self.id)
             if not end.fatal:  # where it was raised is kept nowhere else
                 attempt = run.claim.retry + 1
                 tell = logger.info if attempt < step.retries else logger.warning
@@ -545,7 +578,7 @@ class Worker:
                     run=end.run_id,
                     step=step.name,
                     attempt=attempt,
-                    exc_info=error,
+                    exc_info=failure,
                 )
             return end
 
@@ -773,8 +806,13 @@ class Worker:
             return
         try:
             await self._publish(kind, notice)
-        except Exception as error:  # noqa: BLE001 - the boundary to code of others
-            logger.warning("nobody heard of it", event=kind, error=_text(error))
+        except BaseException as error:
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            logger.warning(
+                "an event was not published", event=kind, error=_text(failure), exc_info=failure
+            )
 
     async def _beat(self, run: _Run) -> bool:
         [beat] = await self._engine.heartbeat(self.id, [(run.claim.run_id, run.claim.lease)])
@@ -841,6 +879,13 @@ class _Run:
                 self.context.cancelled = why is _Why.CANCELLED
             if not self.is_reported:
                 self.scope.cancel()
+
+
+def _only(error: Exception) -> Exception:
+    """The one error of groups that have just one."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def _released(claim: Claim) -> End:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, cast
 from attrs import define
 
 from lexigram import clock
+from lexigram.concurrency import as_failure
 from lexigram.workflow.config import GraphConfig
 from lexigram.workflow.errors import (
     CycleDetectedError,
@@ -112,8 +113,11 @@ class Run:
             update = await self.plan.nodes[token.at].execute(self._view(token))
         except HumanInputRequiredError:
             raise
-        except Exception as error:  # the boundary to code of the user
-            raise self._failed(token.at, error) from error
+        except BaseException as error:  # the boundary to code of the user
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            raise self._failed(token.at, failure) from failure
         return update if update.__class__ is dict else self._as_dict(token.at, update)
 
     def take(self, done: Sequence[tuple[Token, dict[str, Any]]]) -> None:
@@ -183,8 +187,11 @@ class Run:
                 if record and position.waiting:
                     await self.recorder.step((), state, position)
                 return
-            except Exception as error:  # the boundary to code of the user
-                raise self._failed(at, error) from error
+            except BaseException as error:  # the boundary to code of the user
+                failure = as_failure(error)
+                if failure is None:
+                    raise
+                raise self._failed(at, failure) from failure
             finally:
                 watch.lane = None
             if update.__class__ is not dict:
@@ -223,8 +230,11 @@ class Run:
     def _apply_one(self, at: int, update: dict[str, Any]) -> None:
         try:
             apply(self.state, update, self._reducers)
-        except Exception as error:  # a reducer is code of the user
-            raise self._failed(at, error) from error
+        except BaseException as error:  # a reducer is code of the user
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            raise self._failed(at, failure) from failure
 
     # --- several nodes at once ---
 
@@ -262,9 +272,12 @@ class Run:
         for token in tokens:
             try:
                 await self._branch(token, count, done)
-            except Exception as error:  # noqa: BLE001 - the boundary: it is raised by the step
+            except BaseException as error:
+                failure = as_failure(error)
+                if failure is None:
+                    raise
                 if self._failure is None:
-                    self._failure = self._failed(token.at, error)
+                    self._failure = self._failed(token.at, failure)
                     me = asyncio.current_task()
                     for task in tasks:
                         if task is not me:
@@ -376,8 +389,12 @@ class Run:
                         self._add(way.target, back=way.back)
                     else:
                         self._spread(way.target, way.each(state), back=way.back)
-            except Exception as error:  # conditions and fan-outs are code of the user
-                raise self._failed(at, error, f"the edge to {plan.names[way.target]!r}") from error
+            except BaseException as error:  # conditions and fan-outs are code of the user
+                failure = as_failure(error)
+                if failure is None:
+                    raise
+                place = f"the edge to {plan.names[way.target]!r}"
+                raise self._failed(at, failure, place) from failure
 
     def _add(self, target: int, *, back: bool) -> None:
         for token in self.position.waiting:

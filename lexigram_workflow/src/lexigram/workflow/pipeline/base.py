@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self
 import anyio
 
 from lexigram import clock
+from lexigram.concurrency import as_failure
 from lexigram.contracts.core.result import Err, Ok, Result
 from lexigram.contracts.workflow.checkpoints import CheckpointStoreProtocol
 from lexigram.contracts.workflow.protocols import ApprovalProtocol
@@ -154,17 +155,18 @@ async def attempt(step: PipelineStep, context: PipelineContext) -> StepExecution
         if not step.inner_steps:
             progress.waiting[name] = pause.due(clock.timestamp())
         raise
-    except Exception as failure:  # noqa: BLE001 - the boundary: an exception is an Err
+    except BaseException as error:
+        failure = as_failure(error)
+        if failure is None:
+            context.executions[name] = StepExecutionResult(
+                name, StepStatus.SKIPPED, skipped_reason=CANCELLED
+            )
+            raise
         outcome = Err(failure)
-    except BaseException:
-        context.executions[name] = StepExecutionResult(
-            name, StepStatus.SKIPPED, skipped_reason=CANCELLED
-        )
-        raise
     spent = monotonic() - started
     if outcome.__class__ is Err:
-        error = as_exception(name, outcome.error)
-        done = StepExecutionResult(name, StepStatus.FAILED, None, error, spent)
+        failed = as_exception(name, outcome.error)
+        done = StepExecutionResult(name, StepStatus.FAILED, None, failed, spent)
     elif outcome is _SKIP:
         done = StepExecutionResult(name, StepStatus.SKIPPED, skipped_reason=CONDITION)
         progress.finished[name] = "s"
@@ -207,22 +209,28 @@ async def _outcome(step: PipelineStep, context: PipelineContext) -> Result[Any, 
         raise
     try:
         cleaned = as_result(await step.cleanup(context))
-    except Exception as failure:  # noqa: BLE001 - the boundary to code of the user
+    except BaseException as error:
+        failure = as_failure(error)
+        if failure is None:
+            raise
         cleaned = Err(failure)
     if isinstance(cleaned, Ok):
         return outcome
-    error = as_exception(step.name, cleaned.error)
+    left = as_exception(step.name, cleaned.error)
     if isinstance(outcome, Err):
-        outcome.error.add_note(f"and cleaning up failed: {error}")
+        outcome.error.add_note(f"and cleaning up failed: {left}")
         return outcome
-    error.add_note(f"the step {step.name!r} itself had succeeded; cleaning up failed")
-    return Err(error)
+    left.add_note(f"the step {step.name!r} itself had succeeded; cleaning up failed")
+    return Err(left)
 
 
 async def _clean_up_cancelled(step: PipelineStep, context: PipelineContext) -> None:
     try:
         cleaned = as_result(await step.cleanup(context))
-    except Exception:  # noqa: BLE001 - the cancellation goes on
+    except BaseException as error:
+        # the cancellation goes on, whatever this is
+        if isinstance(error, KeyboardInterrupt):
+            raise
         _log.exception("step %r was cancelled, and cleaning up failed", step.name)
         return
     if isinstance(cleaned, Err):
@@ -240,7 +248,10 @@ async def _executed(step: PipelineStep, context: PipelineContext) -> Result[Any,
         return Err(WorkflowTimeoutError(text, step.name, hint="make it quicker, or raise timeout"))
     except HumanInputRequiredError:
         raise
-    except Exception as failure:  # noqa: BLE001 - the boundary: an exception is an Err
+    except BaseException as error:
+        failure = as_failure(error)
+        if failure is None:
+            raise
         return Err(failure)
 
 
@@ -260,6 +271,11 @@ async def _raising(step: PipelineStep, context: PipelineContext) -> Any:
         result = as_result(await step.execute(context))
     except HumanInputRequiredError as pause:
         return pause
+    except BaseException as error:
+        failure = as_failure(error)
+        if failure is None or failure is error:
+            raise
+        raise failure from error  # counted like any other
     if isinstance(result, Err):
         raise as_exception(step.name, result.error)
     return result.value
@@ -270,7 +286,10 @@ async def _recovered(
 ) -> Result[Any, Exception]:
     try:
         answer = await step.on_error(context, error)
-    except Exception as failure:  # noqa: BLE001 - the boundary to code of the user
+    except BaseException as raised:
+        failure = as_failure(raised)
+        if failure is None:
+            raise
         if failure is not error and failure.__cause__ is None and failure is not error.__cause__:
             failure.__cause__ = error
         return Err(failure)

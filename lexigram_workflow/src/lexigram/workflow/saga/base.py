@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import anyio
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.core.errors import LexigramError
 from lexigram.contracts.core.result import Err, Ok, Result
 from lexigram.contracts.events.protocols import EventBusProtocol
@@ -451,15 +452,18 @@ class AbstractSaga(ABC, Generic[EventT]):
     ) -> Err[Any] | None:
         try:
             answer: Any = await call()
-        except Exception as error:  # noqa: BLE001 - the boundary: a raise is a failure
-            answer = Err(error)
+        except BaseException as error:
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            answer = Err(failure)
         if not is_err(answer):
             return None
         if self._on_step_failed is not None:
             context = SagaStepContext(self.get_id(), step.name, attempt)
             await self._tell(self._on_step_failed, context, answer.error)
-        failure: Err[Any] = answer
-        return failure
+        failed: Err[Any] = answer
+        return failed
 
     def _named(self, name: str) -> SagaStep:
         return next(step for step in self._steps if step.name == name)
@@ -479,7 +483,10 @@ class AbstractSaga(ABC, Generic[EventT]):
             return
         try:
             await hook(*facts)
-        except Exception:  # noqa: BLE001 - the boundary: who watches must not stop the saga
+        except BaseException as error:
+            # the boundary: who watches must not stop the saga
+            if as_failure(error) is None:
+                raise
             _log.exception("saga %s: a hook failed; the saga goes on", self.get_id())
 
     def _failure(self, cause: object) -> SagaError:

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.workflow.errors import StateVersionConflictError
 from lexigram.contracts.workflow.protocols import StatePersistenceProtocol
 from lexigram.workflow.state.exceptions import (
@@ -186,8 +187,14 @@ class StateMachine:
 
 
 async def _called(function: Any, *facts: str) -> Any:
-    answer = function(*facts)
-    return await answer if inspect.isawaitable(answer) else answer
+    try:
+        answer = function(*facts)
+        return await answer if inspect.isawaitable(answer) else answer
+    except BaseException as error:
+        failure = as_failure(error)
+        if failure is None or failure is error:
+            raise
+        raise failure from error  # an Exception: the caller is not ended by it
 
 
 def _check(
