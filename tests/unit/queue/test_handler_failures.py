@@ -216,3 +216,27 @@ async def test_a_task_of_the_consumer_that_fails_is_restarted_logged_and_shown_b
     assert f"c.{task}" in health.message
     assert "SystemExit" in health.message
     assert consumer.is_running
+
+
+async def test_a_worker_that_fails_beside_the_handler_hands_its_message_back(
+    open_queue, monkeypatch
+):
+    queue, handled, failures = await open_queue(), [], [1]
+
+    async def handle(message):
+        handled.append(message.payload)
+
+    consumer = await queue.prepare(options(concurrency=1), handle)
+    attempt = consumer._attempt
+
+    async def attempt_with_defect(delivery):
+        if failures:
+            failures.pop()
+            raise RuntimeError("defect")
+        return await attempt(delivery)
+
+    monkeypatch.setattr(consumer, "_attempt", attempt_with_defect)
+    await consumer.start()
+    await queue.publish("t", BusMessage(payload=1))
+    await wait_until(lambda: handled == [1])
+    assert not failures

@@ -358,6 +358,10 @@ class Subscription:
                     await self._attempt(taken[0])
                 else:
                     await self._handle_special(taken[0])
+            except Exception:
+                # A defect of ours: without a lease nothing else would give them to others.
+                await self._settler.hand_back(taken)
+                raise
             finally:
                 running[worker] = ()
                 self._end(taken)
