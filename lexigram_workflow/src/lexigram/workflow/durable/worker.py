@@ -7,7 +7,7 @@ import contextvars
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import anyio
 import orjson
@@ -883,9 +883,10 @@ class _Run:
 
 def _only(error: Exception) -> Exception:
     """The one error of groups that have just one."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
+    if not isinstance(error, ExceptionGroup):
+        return error
+    group = cast("ExceptionGroup[Exception]", error)
+    return _only(group.exceptions[0]) if len(group.exceptions) == 1 else group
 
 
 def _released(claim: Claim) -> End:
