@@ -77,7 +77,9 @@ async def test_a_step_that_fails_in_any_way_is_retried_then_failed(engine, runni
     assert await end_of(engine, good) is RunStatus.COMPLETED
     assert worker.is_alive
     assert worker.failure is None
-    assert [one.exc_info is not None for one in caplog.records if one.message == "a step raised"]
+    raised = [one for one in caplog.records if one.message == "a step raised"]
+    assert raised
+    assert all(one.exc_info for one in raised)
 
 
 @pytest.mark.parametrize("way", FAILURES)
@@ -133,4 +135,6 @@ async def test_a_worker_whose_own_task_fails_has_a_failure(engine, running, erro
     await worker.ended()
     assert not worker.is_alive
     assert worker.failure is not None
-    assert [r.exc_info is not None for r in caplog.records if "claims no more" in r.message]
+    logged = [one for one in caplog.records if "claims no more" in one.message]
+    assert logged
+    assert all(one.exc_info for one in logged)
