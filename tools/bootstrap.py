@@ -12,11 +12,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # Newer ones lack wheels of libraries that the tests and extras need.
 SUPPORTED = ("3.13", "3.12", "3.11")
+# Debian packs the first two apart; a Python built without libraries of the system lacks the others.
+MODULES = ("venv", "ensurepip", "sqlite3", "ssl")
 MEMBERS = (
     "lexigram_contracts",
     "lexigram",
@@ -26,7 +29,7 @@ MEMBERS = (
 )
 # Every extra is installed here, so that nothing goes untested for want of a library.
 EXTRAS = {
-    "lexigram": "[postgres,redis,otel,prometheus,web]",
+    "lexigram": "[sql,postgres,blobs,redis,otel,prometheus,web]",
     "lexigram_queue": "[all]",
     "lexigram_ai_workers": "[durable,office,onnx,qdrant]",
 }
@@ -34,13 +37,15 @@ EXTRAS = {
 
 def main() -> None:
     options = _arguments()
+    if options.python and options.python not in SUPPORTED:
+        sys.exit(f"bootstrap: Python {options.python} is not supported. Fix: use {_versions()}")
     started = time.monotonic()
     venv = ROOT / options.venv
     python = venv / "bin" / "python"
     if options.servers:
         _install_servers(str(python))
         return
-    if not _is_supported(python):
+    if not _is_supported(python, options.python) or not _has_pip(str(python)):
         _make_environment(venv, options.python)
     wanted = ["-r", options.requirements] if options.requirements else _dev_requirements()
     paths = [f"./{member}{EXTRAS.get(member, '')}" for member in MEMBERS]
@@ -70,12 +75,18 @@ def _install(python: str, arguments: list[str]) -> None:
     if _have_uv(python):
         _say("installing with uv")
         command = [python, "-m", "uv", "pip", "install", "--quiet", "--python", python]
-        if _run([*command, *arguments], check=False) == 0:
+        if _run([*command, *arguments]) == 0:
             return
         _say("uv did not manage, trying pip")
     _say("installing with pip (this takes a minute or two)")
-    _run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip>=25.1"])  # knows --group
-    _run([python, "-m", "pip", "install", "--quiet", *arguments])
+    pip = [python, "-m", "pip", "install", "--quiet"]
+    for wanted in (["--upgrade", "pip>=25.1"], arguments):  # that pip knows --group
+        if _run([*pip, *wanted]) != 0:
+            sys.exit(
+                f"bootstrap: pip could not install into {python}\n"
+                "Fix: see its message above; without a network, name a package index that answers "
+                "(PIP_INDEX_URL); then try again"
+            )
 
 
 def _install_doubles(python: str) -> None:
@@ -94,7 +105,7 @@ def _install_servers(python: str) -> None:
 def _install_group(python: str, group: str) -> bool:
     command = [python, "-m", "uv", "pip", "install", "--quiet", "--python", python]
     arguments = ["--group", group, "-c", "constraints.txt"]
-    return _run([*command, *arguments], check=False, quiet=True) == 0
+    return _run([*command, *arguments], quiet=True) == 0
 
 
 def _compile_bytecode(python: str, venv: Path) -> None:
@@ -102,35 +113,39 @@ def _compile_bytecode(python: str, venv: Path) -> None:
     _say("compiling bytecode")
     sources = [str(ROOT / member / "src") for member in MEMBERS]
     # Some packages ship templates that are not valid Python: the exit code says nothing.
-    _run([python, "-m", "compileall", "-qq", "-j", "0", str(venv / "lib"), *sources], check=False)
+    compileall = [python, "-W", "ignore", "-m", "compileall", "-qq", "-j", "0"]
+    _run([*compileall, str(venv / "lib"), *sources])
 
 
 def _have_uv(python: str) -> bool:
     probe = [python, "-m", "uv", "--version"]
-    if _run(probe, check=False, quiet=True) == 0:
+    if _run(probe, quiet=True) == 0:
         return True
     _say("fetching uv")
     fetch = [python, "-m", "pip", "install", "--quiet", "-c", "constraints.txt", "uv"]
-    return _run(fetch, check=False, quiet=True) == 0
+    return _run(fetch, quiet=True) == 0
 
 
 def _make_environment(venv: Path, version: str) -> None:
     """With an interpreter of this machine, else with one that uv downloads."""
-    if version and version not in SUPPORTED:
-        sys.exit(f"bootstrap: Python {version} is not supported. Fix: use {_versions()}")
     base = find_interpreter(version)
     if base:
         _say(f"making {venv.name} with {base}")
-        _run([base, "-m", "venv", "--clear", str(venv)])
+        if _run([base, "-m", "venv", "--clear", str(venv)]) != 0:
+            sys.exit(
+                f"bootstrap: {base} could not make {venv}\n"
+                "Fix: see its message above: the folder must be writable, the disk not full"
+            )
         return
     wanted = version or SUPPORTED[0]
     _say(f"no Python {version or _versions()} found; downloading Python {wanted} with uv")
     if not _make_with_managed_python(venv, wanted):
         running = ".".join(map(str, sys.version_info[:3]))
         sys.exit(
-            f"bootstrap: no Python {version or _versions()} with the venv module on PATH or under "
-            f"pyenv, and uv could not download one (python3 is {running})\n"
-            "Fix: install one of them (on Debian and Ubuntu also python3-venv) and try again"
+            f"bootstrap: no Python {version or _versions()} with the modules {', '.join(MODULES)} on "
+            f"PATH or under pyenv, and uv could not download one (python3 is {running})\n"
+            f"Fix: install Python {wanted} (on Debian and Ubuntu also python{wanted}-venv) and try "
+            "again"
         )
 
 
@@ -145,24 +160,23 @@ def find_interpreter(version: str) -> str | None:
 
 
 def _make_with_managed_python(venv: Path, version: str) -> bool:
+    arguments = ["venv", "--quiet", "--seed", "--clear", "--managed-python", "--python", version]
     with tempfile.TemporaryDirectory() as folder:
-        uv = shutil.which("uv") or _fetch_uv(Path(folder))
-        if uv is None:
-            return False
-        command = [uv, "venv", "--quiet", "--seed", "--clear", "--managed-python"]
-        return _run([*command, "--python", version, str(venv)], check=False) == 0
+        return any(_run([uv, *arguments, str(venv)]) == 0 for uv in _find_uv(Path(folder)))
 
 
-def _fetch_uv(folder: Path) -> str | None:
-    """Install uv into a throw-away environment; None if that fails."""
-    made = _run([sys.executable, "-m", "venv", str(folder)], check=False, quiet=True) == 0
-    if not made or not _have_uv(str(folder / "bin" / "python")):
-        return None
-    return str(folder / "bin" / "uv")
+def _find_uv(folder: Path) -> Iterator[str]:
+    """The one on PATH, which may be too old or a shim of nothing; then one fetched into a folder."""
+    on_path = shutil.which("uv")
+    if on_path:
+        yield on_path
+    python = str(folder / "bin" / "python")
+    if _run([sys.executable, "-m", "venv", str(folder)], quiet=True) == 0 and _have_uv(python):
+        yield str(folder / "bin" / "uv")
 
 
 def _is_supported(python: str | Path, version: str = "") -> bool:
-    """True for an interpreter that starts, has venv and is of a version that we support.
+    """True for an interpreter that starts, has MODULES and is of a version that we support.
 
     A pyenv shim may do nothing of it, and a newer Python lacks wheels that we need.
     """
@@ -170,9 +184,15 @@ def _is_supported(python: str | Path, version: str = "") -> bool:
         return False
     versions = (version,) if version else SUPPORTED
     code = (
-        f"import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] not in {versions!r})"
+        f"import sys, {', '.join(MODULES)}; "
+        f"sys.exit('%d.%d' % sys.version_info[:2] not in {versions!r})"
     )
-    return _run([str(python), "-c", code], check=False, quiet=True) == 0
+    return _run([str(python), "-c", code], quiet=True) == 0
+
+
+def _has_pip(python: str) -> bool:
+    """False for an environment whose making was interrupted: pip is its last part."""
+    return _run([python, "-m", "pip", "--version"], quiet=True) == 0
 
 
 def _versions() -> str:
@@ -180,7 +200,7 @@ def _versions() -> str:
     return f"{', '.join(most)} or {last}"
 
 
-def _run(command: list[str], *, check: bool = True, quiet: bool = False) -> int:
+def _run(command: list[str], *, quiet: bool = False) -> int:
     defaults = {
         "UV_SYSTEM_CERTS": "1",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -197,8 +217,6 @@ def _run(command: list[str], *, check: bool = True, quiet: bool = False) -> int:
         stderr=sink,
         check=False,
     )
-    if check and done.returncode != 0:
-        sys.exit(f"bootstrap: failed: {' '.join(command)}")
     return done.returncode
 
 

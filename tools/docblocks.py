@@ -15,7 +15,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,6 +47,7 @@ class Page:
 
     path: Path
     folder: Path
+    start: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run
     printed: str = field(default="", init=False)  # by the last python block
 
     def run(self) -> int:
@@ -76,11 +77,11 @@ class Page:
         script = self.folder / f"block_at_line_{block.line}.py"
         # Blank lines first, so that a traceback shows the line of the page.
         script.write_text("\n" * (block.line - 1) + block.text, encoding="utf-8")
-        self.printed = self._command(block.line, [sys.executable, script.name], 0)
+        self.printed = self._command(block.line, ["python", script.name], 0)
 
     def _console(self, block: Block) -> bool:
         ran = False
-        for line, command, expected in _commands(block):
+        for line, command, expected in commands(block):
             words = shlex.split(command, comments=True)
             if words and words[0] in COMMANDS:
                 code = re.search(r"# exit (\d+)$", command)
@@ -98,8 +99,8 @@ class Page:
             "COLUMNS": "100",
             "NO_COLOR": "1",
         }
-        done = subprocess.run(
-            words,
+        done = self.start(
+            [str(scripts / words[0]), *words[1:]],
             cwd=self.folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -115,7 +116,7 @@ class Page:
         return done.stdout if code == 0 else done.stdout + done.stderr
 
     def _compare(self, line: int, expected: str, printed: str) -> None:
-        if not doctest.OutputChecker().check_output(expected, printed, _MATCH):
+        if not agrees(expected, printed):
             raise self._error(line, f"expected\n{expected}\nbut it printed\n{printed}")
 
     def _error(self, line: int, text: str) -> BlockError:
@@ -153,7 +154,12 @@ def _block(info: str, text: str, line: int) -> Block:
     return Block(language, options, text, line)
 
 
-def _commands(block: Block) -> Iterator[tuple[int, str, str]]:
+def agrees(expected: str, printed: str) -> bool:
+    """Whether the output is what the page shows; spaces do not count, and ``...`` is anything."""
+    return doctest.OutputChecker().check_output(expected, printed, _MATCH)
+
+
+def commands(block: Block) -> Iterator[tuple[int, str, str]]:
     """(line, command, expected output) of each ``$`` line."""
     line, command, output = 0, "", ""
     for number, text in enumerate(block.text.splitlines(), block.line):

@@ -1,9 +1,11 @@
 """Check the rooms with one owner: what only one place of the source may touch.
 
-import-linter says who may import whom among our packages; this says who may touch the outside.
+import-linter says who may import whom among our packages; this says who may touch the outside,
+and where the text of SQL statements may stand.
 """
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -59,6 +61,18 @@ ROOMS = (
 )
 
 
+_SQL_TEXT = re.compile(
+    r"\s*\(?(SELECT|WITH( RECURSIVE)? \w+ ?(\(.*?\))? AS)\b"
+    r"|.*\b(INSERT( OR \w+)? INTO|UPDATE \S+( \w+)? SET|DELETE FROM|CREATE (TABLE|VIEW))\b",
+    re.DOTALL,
+)
+# Statements stand apart from the flow: in stores, and in the modules of statements beside them.
+SQL_TEXT_OWNERS = (
+    *("sql/*", "*/sql/*", "*/store*", "*_store.py", "*/statements*.py"),
+    *("*/tables.py", "*/views.py", "migrations/*", "*/migrations/*"),
+)
+
+
 def main() -> int:
     problems = [problem for path in sources() for problem in check(path)]
     for problem in problems:
@@ -83,6 +97,29 @@ def check(path: Path) -> Iterator[str]:
                 yield f"{_shown(path)}:{line}: {name}: {room.what} belong to lexigram/{place}"
         if inside.startswith("contracts/") and not _allowed_in_contracts(name):
             yield f"{_shown(path)}:{line}: {name}: contracts use the standard library only"
+    if not any(fnmatch(inside, owner) for owner in SQL_TEXT_OWNERS):
+        for line in _sql_texts(tree):
+            yield f"{_shown(path)}:{line}: SQL statements belong to a store"
+
+
+def _sql_texts(tree: ast.Module) -> Iterator[int]:
+    """The lines of strings that are SQL statements; docstrings are prose."""
+    seen: set[ast.AST] = set()
+    for node in ast.walk(tree):  # a node comes before its parts
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            seen.add(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            seen.update(node.values)
+            if _SQL_TEXT.match("".join(map(_text_of, node.values))):
+                yield node.lineno
+        elif (
+            isinstance(node, ast.Constant) and node not in seen and _SQL_TEXT.match(_text_of(node))
+        ):
+            yield node.lineno
+
+
+def _text_of(node: ast.expr) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "x"
 
 
 def _portion(path: Path) -> Path:

@@ -54,15 +54,20 @@ def as_text(surface: dict[str, dict[str, list[str]]]) -> str:
 
 def public_modules() -> Iterator[ModuleType]:
     """Every module of the five distributions that carries ``__all__``."""
+    return map(importlib.import_module, public_files())
+
+
+def public_files() -> dict[str, Path]:
+    """The names of these modules with their files; to list them imports none."""
+    files = {}
     for folder in sorted(ROOT.glob("lexigram*/src")):
         for path in sorted(folder.rglob("*.py")):
             parts = path.relative_to(folder).with_suffix("").parts
             names = parts[:-1] if parts[-1] == "__init__" else parts
-            if any(name.startswith("_") for name in names):
-                continue
-            module = importlib.import_module(".".join(names))
-            if hasattr(module, "__all__"):
-                yield module
+            private = any(name.startswith("_") for name in names)
+            if not private and "__all__" in path.read_text(encoding="utf-8"):
+                files[".".join(names)] = path
+    return files
 
 
 def describe(name: str, value: Any) -> Iterator[str]:
