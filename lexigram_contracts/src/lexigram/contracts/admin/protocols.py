@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class WidgetHandlerProtocol(Protocol):
-    """Finds the figures of one widget."""
+    """Reads the statistics of one widget."""
 
     async def get_data(self, params: WidgetParams) -> Result[StatContent, AdminError]:
-        """The figures now; reads only, so it may be called at any time and again.
+        """The current statistics; reads only, so it may be called at any time and again.
 
-        A source that is missing or down gives a figure that says so, or an Err.
+        A source that is missing or down gives a Stat that shows it, or an Err.
         """
         ...
 
@@ -76,7 +76,7 @@ class AdminContributorProtocol(Protocol):
         ...
 
     async def execute_action(self, name: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run an action: ``ok`` and ``message`` tell how it went. Running again acts again.
+        """Run an action; the result has ``ok`` and ``message``. Running again acts again.
 
         Raises LookupError for an unknown name and RuntimeError before ``on_admin_boot``.
         """

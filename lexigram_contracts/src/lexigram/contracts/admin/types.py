@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Tone(StrEnum):
-    """How a figure feels to an operator."""
+    """How urgent a value is for an operator."""
 
     NEUTRAL = "neutral"
     INFO = "info"
@@ -19,7 +19,7 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True)
 class Stat:
-    """One figure with its label."""
+    """One value with its label."""
 
     label: str
     value: str | int | float
@@ -30,7 +30,7 @@ class Stat:
 
 @dataclass(frozen=True)
 class StatContent:
-    """The figures of one widget."""
+    """The statistics of one widget."""
 
     stats: tuple[Stat, ...]
 
@@ -107,7 +107,7 @@ class PageTable:
 
 @dataclass(frozen=True)
 class PageContent:
-    """What a page shows: figures first, then tables. How it is drawn is the console's affair."""
+    """What a page shows: statistics first, then tables. The console renders it."""
 
     title: str
     stats: tuple[Stat, ...] = ()

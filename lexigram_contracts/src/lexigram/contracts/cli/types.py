@@ -58,12 +58,19 @@ class HealthCheckContribution:
 
 @dataclass(frozen=True)
 class DoctorCheckContribution:
-    """A check of the set-up: ``check_path`` names a function that returns a DoctorResult."""
+    """A check of the set-up: ``check_path`` names a function, sync or async, that returns a
+    DoctorResult.
+    """
 
     name: str
     check_path: str
     contributor: str
     category: str = "extension"
+    # seconds; a check that takes longer is an error
+    timeout: float = 30.0
+    # True: the function takes the application, which has registered and not started. The check is
+    # left out where no application is named, or its graph is not valid.
+    requires_app_context: bool = False
 
 
 class DoctorStatus(StrEnum):
@@ -94,3 +101,5 @@ class ShellContextContribution:
     description: str
     factory_path: str
     contributor: str
+    # seconds; what takes longer is left out
+    timeout: float = 30.0

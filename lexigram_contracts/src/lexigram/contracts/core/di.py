@@ -6,10 +6,12 @@ to ``Provider.boot``; ``ContainerResolverProtocol`` may be injected anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload, runtime_checkable
+
+from lexigram.contracts.core.errors import LexigramError
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -78,6 +80,25 @@ class ContainerRegistrarProtocol(Protocol):
 
     def promise(self, service: Any, *, name: str | None = None) -> None:
         """Announce a value that this provider will ``bind`` during its boot."""
+
+    def check_entry(
+        self,
+        func: Callable[..., Any],
+        *,
+        given: Collection[str] = (),
+        arguments: bool = False,
+        role: str | None = None,
+        in_scope: bool = True,
+    ) -> None:
+        """Have a function that is called later checked with the graph: a handler, a callback.
+
+        ``given`` are parameters that its caller passes. With ``arguments`` the caller passes
+        those too whose types are data that nobody binds. ``role`` is how reports call it, and
+        ``in_scope`` whether ``scope()`` of this module takes such functions.
+        """
+
+    def report(self, error: LexigramError) -> None:
+        """Have the freeze report an error of this module with all that is wrong with the graph."""
 
     def has(self, service: Any, *, name: str | None = None) -> bool:
         """True when this module has registered the key so far."""

@@ -12,9 +12,13 @@ class LexigramError(Exception):
     The class carries a stable ``code``; the instance carries the message, the facts
     (``details``), an optional ``hint`` that says what to try, and the cause. The text
     reads ``[CODE] message`` followed by ``→ Fix: hint`` where there is a hint.
+
+    Where ``is_retryable`` is False, another attempt cannot help: messages, jobs and steps that
+    fail with the error are not tried again, whatever their retry policy says.
     """
 
     code: ClassVar[str] = "LEX_ERR_CORE_001"
+    is_retryable: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -70,6 +74,7 @@ class ConfigurationError(LexigramError):
     """A setting is missing, wrong or contradictory."""
 
     code = "LEX_ERR_CFG_001"
+    is_retryable = False
 
 
 class DomainError(LexigramError):

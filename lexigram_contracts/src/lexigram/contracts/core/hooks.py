@@ -81,7 +81,7 @@ class HookRegistryProtocol(Protocol):
         ...
 
     def has_action(self, hook_name: str) -> bool:
-        """True when somebody listens; ask before building an expensive payload."""
+        """True when there is a listener; ask before building an expensive payload."""
         ...
 
     def has_filter(self, hook_name: str) -> bool:

@@ -17,7 +17,7 @@ class LockError(InfrastructureError):
 
 
 class LockConflictError(LockError, TimeoutError):
-    """Somebody else held the lock for as long as the caller was willing to wait."""
+    """The lock was not released within the time that the caller was willing to wait."""
 
     code = "LEX_ERR_INFRA_003"
 
@@ -59,7 +59,7 @@ class DistributedLockProtocol(Protocol):
         ...
 
     async def is_held(self, key: str, owner: str | None = None) -> bool:
-        """True when the owner (or anybody, without one) holds the lock; old when it arrives."""
+        """True when the owner (or anybody, without one) holds the lock; may already be stale."""
         ...
 
     async def fence(self, key: str, owner: str) -> int | None:

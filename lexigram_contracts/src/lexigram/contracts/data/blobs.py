@@ -32,6 +32,7 @@ class BlobPathError(BlobError, ValueError):
     """The path could lead out of the store, or is not a path at all."""
 
     code = "LEX_ERR_BLOB_004"
+    is_retryable = False
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class BlobStoreProtocol(Protocol):
         ...
 
     async def exists(self, path: str) -> bool:
-        """True when there is a blob; old when it arrives."""
+        """True when there is a blob; may already be stale."""
         ...
 
     async def delete(self, path: str) -> bool:

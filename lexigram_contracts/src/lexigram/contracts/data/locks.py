@@ -92,5 +92,5 @@ class ResourceLockProtocol(Protocol):
         ...
 
     async def force_release(self, key: str, *, reason: str) -> bool:
-        """Take the lock from whoever has it, with a note in the log; False when nobody had."""
+        """Take the lock from its owner, which is logged; False when it was free."""
         ...

@@ -34,7 +34,7 @@ class OutboxProtocol(Protocol):
         ...
 
     async def clear(self) -> None:
-        """Drop what this outbox staged and has not published, for good."""
+        """Drop what this outbox staged and has not published, permanently."""
         ...
 
 

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 @dataclass(frozen=True, kw_only=True)
 class DomainEvent:
-    """Something that happened, told in the past tense.
+    """Something that happened, named in the past tense.
 
     Subclasses are frozen, keyword-only dataclasses. ``event_type`` is the name of the class
     unless given. Ids are unique; ``occurred_at`` is aware, in UTC, and does not order events

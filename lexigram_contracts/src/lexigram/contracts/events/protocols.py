@@ -65,7 +65,7 @@ class EventBusProtocol(Protocol):
         ...
 
     def has_subscribers(self, event_type: type[DomainEvent]) -> bool:
-        """True when an event of this class would reach somebody; ask before building one."""
+        """True when an event of this class has a subscriber; ask before building one."""
         ...
 
 

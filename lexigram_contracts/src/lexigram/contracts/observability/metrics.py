@@ -8,11 +8,11 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class MetricsProtocol(Protocol):
-    """Takes figures. Cheap, synchronous, safe from any thread, and never raises for a figure.
+    """Records metrics. Cheap, synchronous, safe from any thread, and never raises for a value.
 
-    Not guaranteed: that a figure survives a crash or is seen at once. A metric is known by its
-    name and is used with one kind and one set of tag names. Tag values come from a small set;
-    an id as a tag value makes one series per id.
+    Not guaranteed: that a value survives a crash or is visible at once. A metric is identified
+    by its name and has one kind and one set of tag names. Tag values come from a small set; an
+    id as a tag value makes one series per id.
     """
 
     def increment(
@@ -22,7 +22,7 @@ class MetricsProtocol(Protocol):
         ...
 
     def gauge(self, name: str, value: float, tags: Mapping[str, str] | None = None) -> None:
-        """Set a figure that goes up and down; the last call wins."""
+        """Set a value that goes up and down; the last call wins."""
         ...
 
     def histogram(self, name: str, value: float, tags: Mapping[str, str] | None = None) -> None:
@@ -31,7 +31,7 @@ class MetricsProtocol(Protocol):
 
 
 class NoOpMetrics:
-    """Takes figures and forgets them."""
+    """Records nothing."""
 
     __slots__ = ()
 

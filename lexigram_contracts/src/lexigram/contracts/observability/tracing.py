@@ -78,7 +78,7 @@ class TracerProtocol(Protocol):
     ) -> SpanProtocol:
         """A running span; child of ``context``, else of the current span, else a new trace.
 
-        It becomes current only when entered. Whoever starts it without ``with`` must end it.
+        It becomes current only when entered. A caller that starts it without ``with`` must end it.
         """
         ...
 

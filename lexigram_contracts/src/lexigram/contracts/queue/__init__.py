@@ -2,12 +2,14 @@
 
 from lexigram.contracts.queue.driver import (
     CORE_CAPABILITIES,
+    BegunMarkProtocol,
     Capability,
     Delivery,
     QueueDriverProtocol,
 )
 from lexigram.contracts.queue.errors import (
     CapabilityError,
+    InvalidMessageError,
     MessageRejectedError,
     MessageTooLargeError,
     NotConnectedError,
@@ -24,6 +26,7 @@ from lexigram.contracts.queue.types import (
 
 __all__ = [
     "CORE_CAPABILITIES",
+    "BegunMarkProtocol",
     "BusMessage",
     "Capability",
     "CapabilityError",
@@ -31,6 +34,7 @@ __all__ = [
     "DeadLetterReason",
     "Delivery",
     "DeliveryGuarantee",
+    "InvalidMessageError",
     "MessageConsumerProtocol",
     "MessageRejectedError",
     "MessageTooLargeError",

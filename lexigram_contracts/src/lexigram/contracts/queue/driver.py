@@ -35,6 +35,7 @@ class Capability(StrEnum):
     FAIRNESS = "fairness"  # the header fairness-key
     PATTERN = "pattern"  # declare and receive by pattern
     LEASE_EXTEND = "lease_extend"  # extend_many
+    BEGUN_MARK = "begun_mark"  # BegunMarkProtocol
     BACKLOG = "backlog"  # a topic without a group holds max_backlog messages, then refuses
     PEEK = "peek"
     PURGE = "purge"
@@ -68,8 +69,8 @@ class Delivery:
     group: str
     # what the broker wants back when this is settled; only the driver looks at it
     receipt: Any
-    # how often the broker has delivered it, this time included; crashes count, and a broker
-    # that does not count says 1
+    # how often it was delivered since it was last settled, this time included: above 1 it came
+    # back, because its process died or lost its lease. A broker that does not count says 1
     delivery_count: int = 1
 
 
@@ -78,7 +79,7 @@ class QueueDriverProtocol(Protocol):
     """One broker. ``payload`` of a message is bytes here; the rest travels as native headers.
 
     All methods may be called by several tasks at once. They raise QueueError (the driver's own
-    class of it) when the broker fails or the connection is gone, and never hang for good: the
+    class of it) when the broker fails or the connection is gone, and never hang: the
     runtime then calls ``connect`` until it works, declares its groups again and goes on. One
     call is one round trip where the broker allows it.
 
@@ -159,8 +160,9 @@ class QueueDriverProtocol(Protocol):
         A delivery belongs to the caller until it is settled or its lease runs out; then it is
         delivered again, to any member. Empty while the group is paused. Cancelling loses
         nothing: what was on its way is delivered again. Raises QueueError for a group that
-        was never declared. An unreadable message is not an error: it is delivered with what
-        could be read, its bytes as payload.
+        was never declared. A message that cannot be read is not an error, whatever others wrote
+        into its headers: it is delivered with what could be read, its bytes as payload, and the
+        header UNREADABLE that names the rest; the runtime sets it aside.
         """
         ...
 
@@ -179,12 +181,16 @@ class QueueDriverProtocol(Protocol):
 
         ``message`` replaces the stored one (same id; retry_count is in it). The new one is
         confirmed before the old one is acknowledged: a crash between the two doubles, never
-        loses. A driver may round a delay up to its own steps, said in its docs.
+        loses. A driver may round a delay up to its own steps, said in its docs. The next
+        delivery_count is 1.
         """
         ...
 
     async def release_many(self, deliveries: Sequence[Delivery]) -> None:
-        """Never begun: deliver these again at once, as they are; used at shutdown."""
+        """Never begun: deliver these again at once, as they are; used at shutdown.
+
+        This delivery does not add to delivery_count, where the broker can do that.
+        """
         ...
 
     async def extend_many(
@@ -227,7 +233,7 @@ class QueueDriverProtocol(Protocol):
         ...
 
     async def purge_dead(self, topic: str, group: str, ids: Sequence[str] | None = None) -> int:
-        """Drop entries (all without ``ids``) for good; how many."""
+        """Drop entries (all without ``ids``) permanently; how many."""
         ...
 
     async def peek(self, topic: str, group: str, *, limit: int = 10) -> Sequence[BusMessage]:
@@ -262,4 +268,24 @@ class QueueDriverProtocol(Protocol):
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
         """Whether the broker really answers within ``timeout`` seconds; never raises."""
+        ...
+
+
+@runtime_checkable
+class BegunMarkProtocol(Protocol):
+    """What a driver with Capability.BEGUN_MARK has beside ``QueueDriverProtocol``.
+
+    A message whose handler kills the process must not be delivered for ever, and must not take
+    along those that were delivered with it. So the runtime counts how often the handler was begun
+    with a message that came back. Without this capability it writes the count into a copy of the
+    message (header ``lex-begun``), which costs another round through the queue and a place in its order.
+    """
+
+    async def mark_begun(self, delivery: Delivery) -> int:
+        """Add one to the marks of the message in its group; returns how many there are now.
+
+        Returns when the mark is as safe as a confirmed message. 0: the delivery is lost, nothing
+        was marked. Marks stay when the message comes back or is released; acknowledging,
+        ``nack``, a dead letter and ``redrive`` end them. Raises QueueError.
+        """
         ...

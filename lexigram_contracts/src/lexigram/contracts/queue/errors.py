@@ -42,6 +42,7 @@ class CapabilityError(QueueError):
     """The driver was asked for something it does not declare."""
 
     code = "LEX_ERR_QUEUE_102"
+    is_retryable = False
 
 
 class NotConnectedError(QueueError, RuntimeError):
@@ -54,9 +55,22 @@ class MessageRejectedError(QueueError):
     """Raise it in a handler, middleware or filter: this message is not to be tried again."""
 
     code = "LEX_ERR_QUEUE_104"
+    is_retryable = False
 
 
 class MessageTooLargeError(QueueError, ValueError):
     """The body is larger than the broker takes; nothing was sent."""
 
     code = "LEX_ERR_QUEUE_105"
+    is_retryable = False
+
+
+class InvalidMessageError(QueueError, ValueError):
+    """A field of a message is outside the bounds of the bus; ``details["field"]`` names it.
+
+    Nothing was sent.
+    """
+
+    code = "LEX_ERR_QUEUE_111"
+    is_retryable = False
+    default_backend = "any"

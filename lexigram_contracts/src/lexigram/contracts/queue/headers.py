@@ -15,3 +15,9 @@ CONTENT_TYPE: Final = "content-type"
 # Request and reply: the topic for the answer, and which question it answers.
 REPLY_TO: Final = "reply-to"
 CORRELATION_ID: Final = "correlation-id"
+# Set by a driver: which headers of the message it could not read, and what they held. The runtime
+# sets such a message aside as undecodable. Applications cannot set it.
+UNREADABLE: Final = "ce-lexunreadable"
+# Set by the bus alone, on copies of messages that came back unsettled: how often the handler was
+# begun, and the delivery_count the copy was made at ("2/3"). Left out of what is published.
+BEGUN: Final = "lex-begun"

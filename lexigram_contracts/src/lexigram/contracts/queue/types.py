@@ -55,10 +55,11 @@ class DeadLetterReason(StrEnum):
     """Why a message was set aside."""
 
     RETRIES_EXHAUSTED = "retries_exhausted"
-    POISON = "poison"  # delivered too often: whoever takes it dies
+    POISON = "poison"  # its handler ended the process too often
     EXPIRED = "expired"
     UNDECODABLE = "undecodable"
     REJECTED = "rejected"  # a handler, a filter or an operator said so
+    NOT_RETRYABLE = "not_retryable"  # wiring, configuration: every attempt would fail the same way
 
 
 @dataclass(frozen=True, slots=True)

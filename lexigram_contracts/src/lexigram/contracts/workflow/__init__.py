@@ -31,6 +31,7 @@ from lexigram.contracts.workflow.durable import (
 from lexigram.contracts.workflow.errors import (
     BulkOperationBusyError,
     CheckpointConflictError,
+    InvalidRunError,
     PipelineExecutionError,
     PipelineStepError,
     SagaBusyError,
@@ -75,6 +76,7 @@ __all__ = [
     "ExecutionProtocol",
     "GraphRun",
     "GraphRunStatus",
+    "InvalidRunError",
     "LeasingBulkCheckpointStoreProtocol",
     "LeasingSagaStoreProtocol",
     "PipelineContextProtocol",

@@ -42,7 +42,7 @@ class LeasingBulkCheckpointStoreProtocol(BulkCheckpointStoreProtocol, Protocol):
 
     Guaranteed: at any moment one owner holds a lease. Not guaranteed: that a holder who lost it
     has stopped working; it learns so when it renews. ``mark`` asks nobody: a batch that is
-    finished is finished, whoever did it.
+    finished is finished, in any process.
     """
 
     async def claim(

@@ -40,7 +40,7 @@ class GraphRun:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One step of a run. The bytes are the engine's; a store does not look into them."""
+    """One step of a run. The bytes belong to the engine; a store does not read them."""
 
     run_id: str
     # 0 is the start; no number is missing

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 @dataclass(frozen=True)
 class ContentCheckpointKey:
-    """Which stage, for whom, with which inputs and settings."""
+    """The stage, its owner, its inputs and settings."""
 
     stage_id: str
     tenant_id: str | None

@@ -109,8 +109,16 @@ class StepContextProtocol(Protocol):
         ...
 
     @property
+    def idempotency_key(self) -> str:
+        """The same in each attempt at this step, also after a crash; of no other step.
+
+        A step that is cut off is done again: give the key to services that shall do a thing once.
+        """
+        ...
+
+    @property
     def cancelled(self) -> bool:
-        """True when somebody asked to cancel the run; what the handler returns counts nothing."""
+        """True when the run is to be cancelled; what the handler returns is ignored."""
         ...
 
     async def heartbeat(self) -> bool:
@@ -155,10 +163,13 @@ class RunGroupStats:
     # seconds per finished run; None before the first
     average_duration: float | None
     group_status: RunStatus
+    # why runs cannot begin: "no worker for handler shop.steps.parse (pool parse)"
+    problems: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The seven figures as JSON-ready data."""
-        return {
+        """The seven statistics as JSON-ready data, and the problems if there are some."""
+        problems = {"problems": list(self.problems)} if self.problems else {}
+        return problems | {
             "total_runs": self.total_runs,
             "completed": self.completed,
             "running": self.running,
@@ -223,14 +234,14 @@ class DurableRunsProtocol(Protocol):
         ...
 
     async def status(self, group_id: int) -> RunGroupStats:
-        """How far the group is; old when it arrives. Raises LookupError when unknown."""
+        """Statistics of the group; may already be stale. Raises LookupError when unknown."""
         ...
 
     def watch(self, group_id: int) -> AsyncIterator[RunGroupStats]:
-        """The figures now and whenever they change, until the group is final.
+        """The statistics now and after each change, until the group is final.
 
-        Changes may be folded into one; the final figures always come. Watching holds nothing:
-        stop at any time, watch again from anywhere.
+        Changes may be coalesced; the final statistics are always delivered. Watching holds no
+        resource: stop at any time, watch again from anywhere.
         """
         ...
 
@@ -257,7 +268,7 @@ class DurableRunsProtocol(Protocol):
         ...
 
     async def cancel(self, group_id: int, *, reason: str = "") -> int:
-        """Cancel what is not final; how many runs. Running steps are told and not waited for.
+        """Cancel what is not final; how many runs. Running steps are requested to stop.
 
         A second call finds nothing left and returns 0.
         """

@@ -86,7 +86,7 @@ class WorkflowNotFoundError(WorkflowError, LookupError):
 
 
 class CheckpointConflictError(LexigramError):
-    """Somebody else wrote this checkpoint of the run, or the run exists already."""
+    """Another process wrote this checkpoint of the run, or the run exists already."""
 
     code = "LEX_ERR_WF_110"
 
@@ -98,7 +98,7 @@ class CheckpointConflictError(LexigramError):
 
 
 class StateVersionConflictError(LexigramError, RuntimeError):
-    """Somebody else moved the state machine since its version was read."""
+    """Another process moved the state machine since its version was read."""
 
     code = "LEX_ERR_WF_101"
 
@@ -131,7 +131,7 @@ class SagaBusyError(LexigramError):
         kwargs.setdefault(
             "hint", "let it finish; resume(take_over=True) if you know that it is dead"
         )
-        by = f" by {owner}" if owner else " by somebody else"
+        by = f" by {owner}" if owner else " by another owner"
         super().__init__(f"saga {saga_id!r} is worked on{by}", **kwargs)
         self.saga_id = saga_id
         self.owner = owner
@@ -148,7 +148,7 @@ class BulkOperationBusyError(LexigramError):
         kwargs.setdefault(
             "hint", "let it finish; execute(..., take_over=True) if you know that it is dead"
         )
-        by = f" by {owner}" if owner else " by somebody else"
+        by = f" by {owner}" if owner else " by another owner"
         super().__init__(f"bulk operation {operation_id!r} is worked on{by}", **kwargs)
         self.operation_id = operation_id
         self.owner = owner
@@ -162,3 +162,11 @@ class StepRefusedError(LexigramError):
     """
 
     code = "LEX_ERR_WF_134"
+    is_retryable = False
+
+
+class InvalidRunError(LexigramError, ValueError):
+    """A value of a durable run is out of bounds; ``details["field"]`` names it."""
+
+    code = "LEX_ERR_WF_135"
+    is_retryable = False

@@ -228,7 +228,7 @@ class ExecutionProtocol(Protocol):
 
 @runtime_checkable
 class ApprovalProtocol(Protocol):
-    """Asks somebody for a yes."""
+    """Asks a person for approval."""
 
     async def request_approval(
         self, workflow_id: str, step_id: str, context: Mapping[str, Any]

@@ -28,7 +28,7 @@ class LeasingSagaStoreProtocol(SagaStoreProtocol, Protocol):
     """A saga store that lends each saga to one owner for a time.
 
     Guaranteed: at any moment one owner holds a lease, and what ``save_owned`` wrote is from the
-    holder: whoever lost the lease cannot write any more. Not guaranteed: that a holder who lost
+    holder: a process that lost the lease cannot write any more. Not guaranteed: that a holder who lost
     it has stopped working; it learns so at its next call. ``save`` and ``delete`` ask nobody
     and leave the lease as it is.
     """

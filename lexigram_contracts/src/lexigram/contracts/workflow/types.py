@@ -34,6 +34,8 @@ class SagaStep:
     retry_delay: float = 1.0
     # whether the compensation may be tried again
     idempotent: bool = True
+    # seconds for each call of the action, the compensation and the hooks; None: no limit
+    timeout: float | None = None
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class VectorCollectionProtocol(Protocol):
         ...
 
     async def count(self) -> int:
-        """How many records there are; old when it arrives."""
+        """How many records there are; may already be stale."""
         ...
 
 
@@ -145,7 +145,7 @@ class VectorStoreProtocol(Protocol):
         ...
 
     async def collection_exists(self, name: str) -> bool:
-        """True when there is such a collection; old when it arrives."""
+        """True when there is such a collection; may already be stale."""
         ...
 
     async def get_collection(self, name: str) -> VectorCollectionProtocol:

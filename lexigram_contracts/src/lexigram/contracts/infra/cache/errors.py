@@ -28,6 +28,7 @@ class CacheKeyError(CacheError, ValueError):
     """The key or the time to live is one that no cache can hold; nothing was asked or written."""
 
     code = "LEX_ERR_CACHE_101"
+    is_retryable = False
 
 
 class CacheReadError(CacheError):

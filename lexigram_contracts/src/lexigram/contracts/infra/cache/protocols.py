@@ -52,7 +52,7 @@ class CacheBackendProtocol(Protocol):
         ...
 
     async def exists(self, key: str) -> Result[bool, CacheError]:
-        """True when the key holds a value, None included; old when it arrives."""
+        """True when the key holds a value, None included; may already be stale."""
         ...
 
     async def clear(self) -> Result[None, CacheError]:
@@ -85,6 +85,7 @@ class CacheProtocol(CacheBackendProtocol, Protocol):
         ttl: float | None = None,
         *,
         cache_none: bool = True,
+        timeout: float | None = None,
     ) -> Result[T, CacheError]:
         """The value; a missing one is loaded and stored, by one of all concurrent callers.
 
@@ -95,6 +96,7 @@ class CacheProtocol(CacheBackendProtocol, Protocol):
         cancelled, one that waits takes over with its loader. A backend that does not answer
         costs the sharing, never the value: the loader runs, and its value is ``Ok``.
         ``Err(CacheWriteError)``: the loaded value is of a kind the cache cannot store.
-        None is a value and is stored too, unless ``cache_none`` is False.
+        None is a value and is stored too, unless ``cache_none`` is False. A loader that takes
+        longer than ``timeout`` seconds is cancelled and fails with a TimeoutError.
         """
         ...

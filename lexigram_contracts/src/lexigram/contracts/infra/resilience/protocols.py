@@ -115,7 +115,7 @@ class RateLimiterProtocol(Protocol):
         ...
 
     def get_stats(self) -> Mapping[str, Any]:
-        """Figures for people: the limit, what is left, how many wait."""
+        """Statistics: the limit, the permits left, the number of waiters."""
         ...
 
 

@@ -15,6 +15,7 @@ class InvalidScheduleError(ScheduleError, ValueError):
     """A schedule makes no sense as it is written; nothing was stored."""
 
     code = "LEX_ERR_SCHED_002"
+    is_retryable = False
 
 
 class CronExpressionError(InvalidScheduleError):

@@ -48,7 +48,7 @@ class SchedulerProtocol(Protocol):
         ...
 
     async def delete(self, name: str) -> bool:
-        """Forget a schedule and its firings for good; False when unknown.
+        """Forget a schedule and its firings permanently; False when unknown.
 
         What it started goes on. Raises ScheduleStateError for one that is declared in code and
         active or paused: the next start would make it anew.

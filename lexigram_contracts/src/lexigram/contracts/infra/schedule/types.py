@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +15,8 @@ from lexigram.contracts.infra.schedule.errors import InvalidScheduleError
 SHORTEST_INTERVAL = 0.1  # below it the database, not the clock, would set the pace
 MOST_CATCH_UP = 1000  # ticks one schedule may make up for after a pause
 LONGEST_NAME = 200
+MAX_SECONDS = 100 * 365 * 86_400  # of every=, grace= and jitter=
+MAX_TEXT_LENGTH = 10_000  # characters of a description or a cron expression
 
 
 class MisfirePolicy(StrEnum):
@@ -102,7 +105,7 @@ class Schedule:
     # each tick is put off by its own part of this, the same in every process
     jitter: float = 0.0
     misfire: MisfirePolicy = MisfirePolicy.FIRE_ONCE
-    # a tick fired no later than this after its time is no misfire
+    # a tick fired no later than this after its time, and less than one period, is no misfire
     grace: float = 60.0
     # most late ticks that FIRE_ALL fires
     catch_up: int = 100
@@ -110,11 +113,13 @@ class Schedule:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant; cron fields and zone names are checked where it is kept."""
-        if not self.name or len(self.name) > LONGEST_NAME or self.name != self.name.strip():
-            raise InvalidScheduleError(
-                f"{self.name!r} is no name for a schedule",
-                hint=f"1 to {LONGEST_NAME} characters, no blanks around them",
-            )
+        check_schedule_name(self.name)
+        for key, text in (("description", self.description), ("cron", self.cron or "")):
+            if len(text) > MAX_TEXT_LENGTH or not _is_storable(text):
+                raise self._invalid(
+                    f"has a {key} of {len(text)} characters, or with NUL or a lone surrogate",
+                    f"shorten it to {MAX_TEXT_LENGTH} characters, and remove those",
+                )
         given = [key for key in ("cron", "every", "at") if getattr(self, key) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "none of them"
@@ -126,14 +131,16 @@ class Schedule:
 
     def _check_spans(self) -> None:
         every = self.every
-        if every is not None and not (_finite(every) and every >= SHORTEST_INTERVAL):
+        if every is not None and not (_finite(every) and SHORTEST_INTERVAL <= every <= MAX_SECONDS):
             raise self._invalid(
                 f"repeats every {every!r} s",
-                f"every= is a number of seconds, at least {SHORTEST_INTERVAL:g}",
+                f"every= is a number of seconds from {SHORTEST_INTERVAL:g} to {MAX_SECONDS}",
             )
         for key, value in (("grace", self.grace), ("jitter", self.jitter)):
-            if not _finite(value) or value < 0:
-                raise self._invalid(f"has a {key} of {value!r} s", f"{key}= is 0 or more seconds")
+            if not _finite(value) or not 0 <= value <= MAX_SECONDS:
+                raise self._invalid(
+                    f"has a {key} of {value!r} s", f"{key}= is 0 to {MAX_SECONDS} seconds"
+                )
         if every is not None and self.jitter >= every:
             raise self._invalid(
                 f"has a jitter of {self.jitter:g} s but repeats every {every:g} s",
@@ -196,3 +203,20 @@ class Firing:
 
 def _finite(value: float) -> bool:
     return not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_schedule_name(name: str) -> None:
+    """Raise InvalidScheduleError for a name that no schedule can have."""
+    if not 0 < len(name) <= LONGEST_NAME or name != name.strip() or not _is_storable(name):
+        raise InvalidScheduleError(
+            f"{ascii(name)[:80]} is no name for a schedule",
+            details={"field": "name"},
+            hint=f"1 to {LONGEST_NAME} characters without NUL, no blanks around them",
+        )
+
+
+def _is_storable(text: str) -> bool:
+    return text.isprintable() or not _UNSTORABLE.search(text)
+
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")  # what databases refuse

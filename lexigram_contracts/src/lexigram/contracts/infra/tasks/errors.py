@@ -20,6 +20,7 @@ class JobRefusedError(TaskQueueError, ValueError):
     """What was given to enqueue is not a job: a wrong key, a wrong value, data without a form."""
 
     code = "LEX_ERR_TASK_002"
+    is_retryable = False
 
 
 class JobExistsError(TaskQueueError):

@@ -79,7 +79,7 @@ class JobProtocol(Protocol):
 
 @runtime_checkable
 class TaskQueueProtocol(Protocol):
-    """Keeps jobs until somebody has done them.
+    """Keeps jobs until they are done.
 
     Guaranteed: an accepted job is handed out until it is acknowledged, so a job may run more
     than once (at least once). Order: higher priority first, then first in first out, except
@@ -130,11 +130,11 @@ class TaskQueueProtocol(Protocol):
         ...
 
     async def count(self, queue_name: str, status: JobStatus | None = None) -> int:
-        """Jobs of one queue, in one status or all; old when it arrives."""
+        """Jobs of one queue, in one status or all; may already be stale."""
         ...
 
     async def get_task_count(self) -> int:
-        """Jobs that wait to be handed out, in all queues; old when it arrives."""
+        """Jobs that wait to be handed out, in all queues; may already be stale."""
         ...
 
     async def clear(self) -> None:
@@ -160,10 +160,10 @@ class JobControlProtocol(Protocol):
         ...
 
     async def cancel(self, job_id: str) -> bool:
-        """End a job as CANCELLED: at once while it waits; a running one is told to stop.
+        """Cancel a job: at once while it waits; a running one is requested to stop.
 
-        True when it waits no more or was told; False when unknown or ended already. A running
-        job that ends by itself in the meantime ends as it ended.
+        True when it was cancelled or requested to stop; False when unknown or ended already. A
+        running job that ends in the meantime keeps its own end.
         """
         ...
 
@@ -352,19 +352,19 @@ class DLQProtocol(Protocol):
         ...
 
     async def purge(self, message_id: str) -> bool:
-        """Drop the letter for good; False when unknown."""
+        """Delete the dead letter; False when unknown."""
         ...
 
     async def clear(self) -> int:
-        """Drop all letters for good; how many they were."""
+        """Delete all dead letters; returns their number."""
         ...
 
     async def size(self) -> int:
-        """How many letters there are; old when it arrives."""
+        """Number of dead letters; may already be stale."""
         ...
 
     async def list_failed(self, limit: int = 100, offset: int = 0) -> Sequence[DeadLetter]:
-        """Letters, latest first. Pages shift when letters come and go in between."""
+        """Dead letters, latest first. Pages shift when entries come and go in between."""
         ...
 
 

@@ -116,7 +116,7 @@ class LeaseState(StrEnum):
     """What is left of a lease."""
 
     KEPT = "kept"
-    # kept, and somebody asked to cancel the job
+    # kept, and its cancellation was requested
     CANCEL_REQUESTED = "cancel_requested"
     # over: the job may run elsewhere, and what this holder does with it counts nothing
     LOST = "lost"
@@ -194,7 +194,7 @@ class IdempotencyResult:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """Something that failed for good: a message, a job, whatever the payload is."""
+    """Something that failed permanently: a message, a job, whatever the payload is."""
 
     message_id: str
     payload: Any
