@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lexigram.app.errors import ApplicationError, AppShutdownError, AppStartupError
-    from lexigram.concurrency.failures import CallAbortedError
+    from lexigram.concurrency.errors import CallAbortedError
     from lexigram.config.errors import ConfigSourceError
     from lexigram.contracts.core.errors import (
         ConfigurationError,
@@ -49,7 +49,7 @@ else:
         __name__,
         {
             "lexigram.app.errors": ["ApplicationError", "AppShutdownError", "AppStartupError"],
-            "lexigram.concurrency.failures": ["CallAbortedError"],
+            "lexigram.concurrency.errors": ["CallAbortedError"],
             "lexigram.config.errors": ["ConfigSourceError"],
             "lexigram.contracts.core.errors": [
                 "ConfigurationError",

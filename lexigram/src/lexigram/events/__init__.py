@@ -1,4 +1,4 @@
-"""Events inside one process: the bus, and what an application tells about its own life."""
+"""Events inside one process: the bus, the emitter, the events of an application's life."""
 
 from typing import TYPE_CHECKING
 
@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from lexigram.contracts.events.errors import EventError
     from lexigram.contracts.events.protocols import EventBusProtocol, EventHandlerProtocol
     from lexigram.events.bus import EventBus
+    from lexigram.events.emitter import EventEmitter
     from lexigram.events.lifecycle import (
         ApplicationStarted,
         ApplicationStarting,
@@ -26,6 +27,7 @@ else:
             "lexigram.contracts.events.errors": ["EventError"],
             "lexigram.contracts.events.protocols": ["EventBusProtocol", "EventHandlerProtocol"],
             "lexigram.events.bus": ["EventBus"],
+            "lexigram.events.emitter": ["EventEmitter"],
             "lexigram.events.lifecycle": [
                 "ApplicationStarted",
                 "ApplicationStarting",
@@ -46,6 +48,7 @@ __all__ = [
     "DomainEvent",
     "EventBus",
     "EventBusProtocol",
+    "EventEmitter",
     "EventError",
     "EventHandlerProtocol",
     "HealthCheckCompleted",

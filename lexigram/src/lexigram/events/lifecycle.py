@@ -1,4 +1,4 @@
-"""What an application tells about its own life; emitted by the application when somebody listens."""
+"""What an application tells about its own life; emitted by the application when there is a listener."""
 
 from __future__ import annotations
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from lexigram.concurrency import as_failure
+from lexigram.concurrency import call
 from lexigram.contracts.core.hooks import HookPriority
 
 T = TypeVar("T")
@@ -22,7 +22,8 @@ class HookRegistry:
     *Actions* listen: an error of one is logged with its traceback and the next one still runs,
     because an observer must not break what it observes. *Filters* change a value: an error of
     one reaches the caller, because a filter may refuse. Cancellation of the caller passes through
-    both; ``SystemExit`` and a cancellation of a handler's own making are errors of that handler.
+    both; ``SystemExit`` and a cancellation of a handler's own making are errors of that handler,
+    and so is a handler that takes longer than the ``timeout`` seconds it is registered with.
 
     A hook is known by a name, or by the class of its payload::
 
@@ -50,9 +51,10 @@ class HookRegistry:
         priority: int = HookPriority.NORMAL,
         *,
         once: bool = False,
+        timeout: float | None = None,
     ) -> None:
         """Call ``handler(**kwargs)`` at every ``call_action`` of the hook."""
-        _insert(self._actions, hook_name, handler, priority, once=once)
+        _insert(self._actions, hook_name, handler, priority, once=once, timeout=timeout)
 
     def unregister_action(self, hook_name: str, handler: Callable[..., Any]) -> bool:
         """Remove one registration of the handler; False when there is none."""
@@ -63,16 +65,21 @@ class HookRegistry:
         await self._run_actions(hook_name, (), kwargs)
 
     def has_action(self, hook_name: str) -> bool:
-        """True when somebody listens; ask before building an expensive payload."""
+        """True when there is a listener; ask before building an expensive payload."""
         return hook_name in self._actions
 
     def action(
-        self, hook_name: str, priority: int = HookPriority.NORMAL, *, once: bool = False
+        self,
+        hook_name: str,
+        priority: int = HookPriority.NORMAL,
+        *,
+        once: bool = False,
+        timeout: float | None = None,
     ) -> Callable[[H], H]:
         """Decorator form of ``register_action``."""
 
         def register(handler: H) -> H:
-            self.register_action(hook_name, handler, priority, once=once)
+            self.register_action(hook_name, handler, priority, once=once, timeout=timeout)
             return handler
 
         return register
@@ -86,9 +93,10 @@ class HookRegistry:
         priority: int = HookPriority.NORMAL,
         *,
         once: bool = False,
+        timeout: float | None = None,
     ) -> None:
         """Let ``handler(value, **kwargs)`` replace the value of ``apply_filter``."""
-        _insert(self._filters, hook_name, handler, priority, once=once)
+        _insert(self._filters, hook_name, handler, priority, once=once, timeout=timeout)
 
     def unregister_filter(self, hook_name: str, handler: Callable[..., Any]) -> bool:
         """Remove one registration of the handler; False when there is none."""
@@ -98,13 +106,7 @@ class HookRegistry:
         """Pass ``value`` through the filters of the hook, each getting what the last returned."""
         for handler in self._filters.get(hook_name, ()):
             if _take(self._filters, hook_name, handler):
-                try:
-                    value = await _call(handler, (value,), kwargs)
-                except BaseException as error:
-                    failure = as_failure(error)
-                    if failure is None or failure is error:
-                        raise
-                    raise failure from error
+                value = await handler.call((value,), kwargs)
         return value
 
     def has_filter(self, hook_name: str) -> bool:
@@ -112,12 +114,17 @@ class HookRegistry:
         return hook_name in self._filters
 
     def filter(
-        self, hook_name: str, priority: int = HookPriority.NORMAL, *, once: bool = False
+        self,
+        hook_name: str,
+        priority: int = HookPriority.NORMAL,
+        *,
+        once: bool = False,
+        timeout: float | None = None,
     ) -> Callable[[H], H]:
         """Decorator form of ``register_filter``."""
 
         def register(handler: H) -> H:
-            self.register_filter(hook_name, handler, priority, once=once)
+            self.register_filter(hook_name, handler, priority, once=once, timeout=timeout)
             return handler
 
         return register
@@ -131,9 +138,10 @@ class HookRegistry:
         priority: int = HookPriority.NORMAL,
         *,
         once: bool = False,
+        timeout: float | None = None,
     ) -> None:
         """Call ``handler(payload)`` for every emitted payload of exactly this class."""
-        _insert(self._actions, payload_type, handler, priority, once=once)
+        _insert(self._actions, payload_type, handler, priority, once=once, timeout=timeout)
 
     def off(self, payload_type: type[T], handler: Callable[[T], Any]) -> bool:
         """Remove one registration of the handler; False when there is none."""
@@ -145,7 +153,7 @@ class HookRegistry:
         return not self._actions
 
     def wants(self, payload_type: type) -> bool:
-        """True when somebody listens; build the payload only then."""
+        """True when there is a listener; build the payload only then."""
         return payload_type in self._actions
 
     async def emit(self, payload: object) -> None:
@@ -155,7 +163,7 @@ class HookRegistry:
     # --- all ---
 
     def names(self) -> list[str]:
-        """The hooks somebody listens to or filters, by name or class name, sorted."""
+        """The hooks that have a listener or a filter, by name or class name, sorted."""
         hooks = self._actions.keys() | self._filters.keys()
         return sorted(hook if isinstance(hook, str) else hook.__qualname__ for hook in hooks)
 
@@ -174,20 +182,26 @@ class HookRegistry:
             if not _take(self._actions, hook, handler):
                 continue
             try:
-                await _call(handler, args, kwargs)
-            except BaseException as error:  # the boundary to code of others
-                failure = as_failure(error)
-                if failure is None:
-                    raise
+                await handler.call(args, kwargs)
+            except Exception:  # noqa: BLE001 - the boundary to code of others
                 name = hook if isinstance(hook, str) else hook.__qualname__
-                function = _name_of(handler.function)
-                _log.error("hook %s: handler %s failed", name, function, exc_info=failure)
+                _log.exception("hook %s: handler %s failed", name, handler.name)
 
 
 class _Handler(NamedTuple):
     function: Callable[..., Any]
     priority: int
     once: bool
+    timeout: float | None
+
+    @property
+    def name(self) -> str:
+        function = self.function
+        return getattr(function, "__qualname__", type(function).__qualname__)
+
+    async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        function = partial(self.function, **kwargs) if kwargs else self.function
+        return await call(function, *args, timeout=self.timeout, name=f"handler {self.name}")
 
 
 def _insert(
@@ -197,8 +211,9 @@ def _insert(
     priority: int,
     *,
     once: bool,
+    timeout: float | None,
 ) -> None:
-    handlers = [*table.get(hook, ()), _Handler(function, int(priority), once)]
+    handlers = [*table.get(hook, ()), _Handler(function, int(priority), once, timeout)]
     # A new tuple each time: a run in progress goes on over the old one. sorted() is stable.
     table[hook] = tuple(sorted(handlers, key=lambda handler: handler.priority))
 
@@ -229,12 +244,3 @@ def _drop(
     else:
         table.pop(hook, None)
     return len(left) < len(before)
-
-
-async def _call(handler: _Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    result = handler.function(*args, **kwargs)
-    return await result if inspect.isawaitable(result) else result
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    return getattr(function, "__qualname__", type(function).__qualname__)

@@ -1,4 +1,4 @@
-"""Section ``observability``: who records spans and figures, and within which limits."""
+"""Section ``observability``: where spans and metrics are recorded, and their limits."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ObservabilityConfig(BaseConfig):
     metrics: Literal["off", "prometheus"] = field(
         default="off",
         validator=in_(("off", "prometheus")),
-        metadata=doc("Who keeps figures: nobody, or a Prometheus registry."),
+        metadata=doc("Where metrics are kept: nowhere, or in a Prometheus registry."),
     )
     max_label_sets: int = field(
         default=1000,

@@ -53,7 +53,7 @@ def _record(*args: Any, **kwargs: Any) -> logging.LogRecord:
 
 def _install() -> None:
     global _plain  # noqa: PLW0603 - logging is one per process
-    # Somebody may have wrapped ours: then it is still called, and asks the tracers each time.
+    # Another library may have wrapped ours: then it is still called, and asks the tracers each time.
     if _plain is None:
         _plain = logging.getLogRecordFactory()
         logging.setLogRecordFactory(_record)

@@ -55,7 +55,7 @@ class SpanExport:
         return await to_thread.run_sync(done.wait, self.config.flush_timeout)
 
     def took(self, count: int, problem: str | None) -> None:
-        """Told by the exporting thread what became of a batch."""
+        """Record the result of a batch; called by the exporting thread."""
         self.problem = problem
         if problem is None:
             self.exported += count
@@ -75,7 +75,7 @@ class SpanExport:
 
 
 class _Watched(SpanExporter):
-    """Passes spans on and tells what became of them."""
+    """Passes spans on and records whether they were exported."""
 
     def __init__(self, inner: SpanExporter, export: SpanExport) -> None:
         self._inner = inner
@@ -84,7 +84,7 @@ class _Watched(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:
             result = self._inner.export(spans)
-        except Exception as error:  # logged by the processor; here to be told by health
+        except Exception as error:  # logged by the processor; kept for the health check
             self._export.took(len(spans), f"{type(error).__name__}: {error}")
             raise
         refused = f"{type(self._inner).__name__} could not export"
@@ -108,7 +108,7 @@ def _exporter(config: ObservabilityConfig) -> SpanExporter | None:
 def _shut_down(tracer: OtelTracer, done: Event) -> None:
     try:
         tracer.provider.shutdown()
-    except Exception:  # noqa: BLE001 - the thread ends here; whoever stops the application goes on
+    except Exception:  # noqa: BLE001 - the thread ends here; the stop of the application continues
         _log.exception("the exporter of spans could not be closed")
     finally:
         done.set()

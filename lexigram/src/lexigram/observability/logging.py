@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lexigram.config import LoggingConfig, flag
+from lexigram.config.escape import escape_json, escape_line, indent_lines
 from lexigram.config.model import LEVELS, level_number
 from lexigram.config.redact import is_secret_name, redact_text
 from lexigram.config.safe import safe
@@ -122,7 +123,7 @@ def _remove_sink(sink: int) -> None:
     try:
         logger.remove(sink)
     except ValueError:
-        return  # whoever removed it before us wanted it gone too
+        return  # another library has removed it already
 
 
 class _RoutingHandler(logging.Handler):
@@ -205,14 +206,15 @@ class _Line(NamedTuple):
 def _json_line(line: _Line) -> str:
     optional = {"fields", "exception"}
     data = {name: value for name, value in line._asdict().items() if value or name not in optional}
-    return json.dumps(data, default=lambda value: redact_text(str(value)))
+    return escape_json(json.dumps(data, default=lambda value: redact_text(str(value))))
 
 
 def _console_line(line: _Line) -> str:
     clock = line.time[11:23]
     fields = "".join(f"  {name}={value}" for name, value in line.fields.items())
-    text = f"{clock} {line.level:<8} {line.logger}: {line.message}{redact_text(fields)}"
-    return f"{text}\n{line.exception}" if line.exception else text
+    text = f"{escape_line(line.logger)}: {indent_lines(line.message)}{escape_line(redact_text(fields))}"
+    text = f"{clock} {line.level:<8} {text}"
+    return f"{text}\n{indent_lines(line.exception)}" if line.exception else text
 
 
 def _level_name(name: str, number: int) -> str:

@@ -72,9 +72,9 @@ class OtelTracer:
             # Asked through us and not the library: an ended span is nobody's parent.
             current = self.get_current_span()
             outside = trace.INVALID_SPAN if current is None else current.recorded
-            return OtelSpan(self._started(name, given, outside))
+            return OtelSpan(self._start(name, given, outside))
         carried = context.baggage if isinstance(context, CarriedContext) else None
-        return OtelSpan(self._started(name, given, _remote(context)), carried)
+        return OtelSpan(self._start(name, given, _remote(context)), carried)
 
     def get_current_span(self) -> OtelSpan | None:
         """The innermost span entered by this task or a parent of it."""
@@ -108,7 +108,7 @@ class OtelTracer:
         carried = baggage.get_all(_BAGGAGE.extract({BAGGAGE: text}, otel_context.Context()))
         return CarriedContext(**vars(context), baggage=carried) if carried else context
 
-    def _started(self, name: str, attributes: dict[str, Any] | None, parent: Span) -> Span:
+    def _start(self, name: str, attributes: dict[str, Any] | None, parent: Span) -> Span:
         return self._tracer.start_span(
             name, context=trace.set_span_in_context(parent), attributes=attributes
         )

@@ -1,4 +1,4 @@
-"""Figures kept in a Prometheus registry of their own, to be read as text."""
+"""Metrics in a Prometheus registry of their own, exposed as text."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _MOST_REFUSALS = 1000
 
 
 class PrometheusMetrics:
-    """Keeps figures in its own registry; two applications in one process share nothing.
+    """Keeps metrics in its own registry; two applications in one process share nothing.
 
-    A figure never raises. One that contradicts the first use of its metric (another kind,
+    Recording never raises. A value that contradicts the first use of its metric (another kind,
     other tag names) is left out, logged once as an error, and kept in ``refused``.
     """
 
@@ -61,7 +61,7 @@ class PrometheusMetrics:
         self._take("histogram", name, value, tags)
 
     def declare(self, name: str, kind: Kind, tags: Sequence[str] = (), help: str = "") -> None:  # noqa: A002 - the word of Prometheus
-        """Make a metric known before its first figure, with a text for people.
+        """Declare a metric before its first value, with a help text.
 
         Declaring it again alike changes nothing; anything else raises ``MetricConflictError``.
         """
@@ -81,7 +81,7 @@ class PrometheusMetrics:
     def _take(self, kind: Kind, name: str, value: float, tags: Mapping[str, str] | None) -> None:
         try:
             self._metric(kind, name, tags or {}).series(tags or {})(value)
-        except Exception as error:  # noqa: BLE001 - no figure is worth failing the work it measures
+        except Exception as error:  # noqa: BLE001 - a metric must not fail the work that it measures
             self._refuse(kind, name, error)
 
     def _metric(self, kind: Kind, name: str, tags: Mapping[str, str]) -> _Metric:
@@ -93,13 +93,13 @@ class PrometheusMetrics:
         return metric
 
     def _make(self, name: str, kind: Kind, tags: Sequence[str], text: str = "") -> _Metric:
-        written = _sanitised(name)
+        written = _sanitise(name)
         other = self._sources.get(written)
         if other is not None:
             raise MetricConflictError(
                 f"metrics {other!r} and {name!r} are both written {written}",
                 details={"metric": name, "other": other},
-                hint="rename one of them; only letters, digits, _ and : are kept",
+                hint="rename one of them; only a-z, A-Z, 0-9, _ and : are kept",
             )
         made = _Metric(name, kind, tags, self._max_label_sets)
         made.register(written, text or name, self._buckets, self.registry)
@@ -112,7 +112,7 @@ class PrometheusMetrics:
             if (name, kind) in self.refused or len(self.refused) >= _MOST_REFUSALS:
                 return
             self.refused[name, kind] = str(error)
-        _log.error("figures of metric %r are left out: %s", name, error)
+        _log.error("values of metric %r are dropped: %s", name, error)
 
 
 class _Metric:
@@ -161,11 +161,11 @@ class _Metric:
             raise MetricConflictError(
                 f"{self.name!r} has the tags {sorted(self.tags)} and was given {given}",
                 details={"metric": self.name, "tags": sorted(self.tags), "given": given},
-                hint="use the same tag names with every figure of a metric",
+                hint="use the same tag names for every value of a metric",
             )
 
     def series(self, tags: Mapping[str, str]) -> Callable[[float], None]:
-        """What takes a figure of the series with these tags."""
+        """The child of the series with these tags."""
         values = tuple([str(tags[name]) for name in self._order])
         take = self._series.get(values)
         return take if take is not None else self._add(values)
@@ -201,7 +201,7 @@ class _Metric:
         return child.observe
 
 
-def _sanitised(name: str) -> str:
+def _sanitise(name: str) -> str:
     written = re.sub(r"[^a-zA-Z0-9_:]", "_", name)
     return f"_{written}" if not written or written[0].isdigit() else written
 

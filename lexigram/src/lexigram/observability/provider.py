@@ -58,7 +58,7 @@ class ObservabilityProvider(Provider):
         self._forget: Callable[[], None] | None = None
 
     async def register(self, container: ContainerRegistrarProtocol) -> None:
-        """Bind both; a library that is missing is told here, before anything starts."""
+        """Bind both; a missing library is an error here, before anything starts."""
         container.singleton(ObservabilityConfig, self.config)
         container.singleton(TracerProtocol, **self._tracer_binding())
         container.singleton(MetricsProtocol, self._metrics())
@@ -87,7 +87,7 @@ class ObservabilityProvider(Provider):
             )
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
-        """DEGRADED when the last export failed or figures are left out; never UNHEALTHY."""
+        """DEGRADED when the last export failed or values are dropped; never UNHEALTHY."""
         problems = [*self._export_problems(), *self._metric_problems()]
         return HealthCheckResult(
             component=self.name,
@@ -139,7 +139,7 @@ class ObservabilityProvider(Provider):
     def _metric_problems(self) -> list[str]:
         refused = self._prometheus.refused if self._prometheus is not None else {}
         names = sorted({name for name, _ in refused})
-        return [f"figures are left out of {', '.join(names)}"] if names else []
+        return [f"values are dropped of {', '.join(names)}"] if names else []
 
     def _details(self) -> dict[str, Any]:
         details: dict[str, Any] = {}

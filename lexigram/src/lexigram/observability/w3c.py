@@ -21,7 +21,7 @@ _IDS = re.compile(r"(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}")
 
 
 def read_context(carrier: Mapping[str, str]) -> SpanContext | None:
-    """The context in the headers, in any case of letters; None when missing or malformed."""
+    """The context in the headers, whose names are in upper or lower case; None when missing or malformed."""
     parent = header(carrier, TRACEPARENT)
     found = _TRACEPARENT.fullmatch(parent.strip()) if parent else None
     if found is None or (found["version"] == "00" and found["rest"]):
@@ -50,7 +50,7 @@ def is_valid(context: SpanContext) -> bool:
 
 
 def header(carrier: Mapping[str, str], name: str) -> str | None:
-    """The header of that name in any case of letters; None when it is missing or no text."""
+    """The header of that name, in upper or lower case; None when it is missing or no text."""
     value: object = carrier.get(name)
     if value is None:
         value = next((text for key, text in carrier.items() if _lower(key) == name), None)
@@ -58,7 +58,7 @@ def header(carrier: Mapping[str, str], name: str) -> str | None:
 
 
 def remove_headers(carrier: MutableMapping[str, str], names: Iterable[str]) -> None:
-    """Remove headers of these names in any case of letters."""
+    """Remove headers of these names, in upper or lower case."""
     wanted = frozenset(names)
     for key in [key for key in carrier if _lower(key) in wanted]:
         del carrier[key]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import anyio
 
+from lexigram.concurrency import as_failure
 from lexigram.contracts.core.errors import ConfigurationError
 from lexigram.contracts.infra.resilience.errors import CircuitOpenError
 from lexigram.contracts.infra.resilience.types import CircuitBreakerConfig, CircuitState
@@ -95,10 +96,10 @@ class CircuitBreaker:
             await self._notice_for(answer)
         if isinstance(answer, Refusal):
             self._report.count("calls", outcome="rejected")
-            await self._report.tell(
+            await self._report.publish(
                 CallRejected, lambda: CallRejected(by="breaker", name=self.name)
             )
-            raise _refused(self.name, self.state, answer)
+            raise _open_error(self.name, self.state, answer)
         return answer
 
     async def leave(self, permit: Permit, outcome: Outcome, error: Exception | None) -> None:
@@ -110,7 +111,7 @@ class CircuitBreaker:
 
     async def tell_timeout(self, seconds: float) -> None:
         """Report a call that took too long; for ``protect``."""
-        await self._report.tell(
+        await self._report.publish(
             CallTimedOut, lambda: CallTimedOut(by="breaker", name=self.name, seconds=seconds)
         )
 
@@ -128,14 +129,14 @@ class CircuitBreaker:
         if old is new:
             return
         self._seen = new
-        self._report.gauge("state", _FIGURES[new])
-        await self._report.tell(
+        self._report.gauge("state", _STATE_NUMBERS[new])
+        await self._report.publish(
             CircuitChanged, lambda: CircuitChanged(breaker=self.name, old=old, new=new)
         )
 
 
 # The states as a gauge: the higher, the worse.
-_FIGURES = {CircuitState.CLOSED: 0, CircuitState.HALF_OPEN: 1, CircuitState.OPEN: 2}
+_STATE_NUMBERS = {CircuitState.CLOSED: 0, CircuitState.HALF_OPEN: 1, CircuitState.OPEN: 2}
 
 
 class _Protected(AbstractAsyncContextManager[None]):
@@ -167,12 +168,12 @@ class _Protected(AbstractAsyncContextManager[None]):
             await self._time_out()
         elif exc is None:
             await self._breaker.leave(self._permit, Outcome.SUCCESS, None)
-        elif isinstance(exc, Exception):
-            expected = isinstance(exc, self._breaker.config.expected_exception)
-            outcome = Outcome.FAILURE if expected else Outcome.SUCCESS
-            await self._breaker.leave(self._permit, outcome, exc)
-        else:
+        elif (failure := as_failure(exc)) is None:
             await self._breaker.leave(self._permit, Outcome.CANCELLED, None)
+        else:
+            expected = isinstance(failure, self._breaker.config.expected_exception)
+            outcome = Outcome.FAILURE if expected else Outcome.SUCCESS
+            await self._breaker.leave(self._permit, outcome, failure)
 
     async def _time_out(self) -> None:
         seconds = self._breaker.config.timeout or 0.0
@@ -198,7 +199,7 @@ def _circuit_for(
     return SharedCircuit(config, shared, MemoryCircuit(replace(config, backend="memory"), clock))
 
 
-def _refused(name: str, state: CircuitState, refusal: Refusal) -> CircuitOpenError:
+def _open_error(name: str, state: CircuitState, refusal: Refusal) -> CircuitOpenError:
     left = refusal.retry_after
     when = "" if left is None else f" for another {left:.3g} s"
     why = "half open and its probes are taken" if state is CircuitState.HALF_OPEN else f"open{when}"

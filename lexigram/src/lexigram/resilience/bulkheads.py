@@ -77,7 +77,7 @@ class Bulkhead:
     async def _refuse(self) -> None:
         name = self._report.name
         self._report.count("rejected")
-        await self._report.tell(CallRejected, lambda: CallRejected(by="bulkhead", name=name))
+        await self._report.publish(CallRejected, lambda: CallRejected(by="bulkhead", name=name))
         raise BulkheadError(
             f"bulkhead {name!r} is full: {self.max_concurrent} run and {self.max_waiting} wait",
             details={"name": name, "running": self.max_concurrent, "waiting": self.max_waiting},

@@ -69,8 +69,8 @@ class Circuit(Protocol):
 class MemoryCircuit:
     """A circuit of this process.
 
-    pybreaker holds state, counters and reset time-out. It is told outcomes after the await and
-    never wraps it, as it would let every concurrent call through a half-open circuit and take a
+    pybreaker holds state, counters and reset time-out. Outcomes are recorded after the await; it
+    never wraps the await, as it would let every concurrent call through a half-open circuit and take a
     cancelled call for a failed one.
     """
 
@@ -80,7 +80,7 @@ class MemoryCircuit:
         self._config = config
         self._clock = clock
         self._window = SlidingWindow(config.sliding_window_seconds)
-        # pybreaker's state in our words, as its listener told it
+        # pybreaker's state as an enum, set by its listener
         self._state = CircuitState.CLOSED
         self._generation = 0
         self._probes = 0
@@ -139,7 +139,7 @@ class MemoryCircuit:
         if self._state is not CircuitState.OPEN:
             self._machine.open()
 
-    def changed(self, state: str) -> None:
+    def change_state(self, state: str) -> None:
         """Begin a new period; called by pybreaker with every change of state."""
         self._state = _STATES[state]
         self._generation += 1
@@ -198,7 +198,7 @@ class _Listener:
 
     def state_change(self, _breaker: Any, _old: Any, new: Any) -> None:
         """Tell the circuit."""
-        self._circuit.changed(new.name)
+        self._circuit.change_state(new.name)
 
 
 def _succeed() -> None:

@@ -1,4 +1,4 @@
-"""What the protections tell; each event is built only when somebody listens."""
+"""Events of resilience policies; each event is built only when there is a listener."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class RateLimiter:
         waited = await self._wait(permits)
         self._report.count("acquired")
         self._report.observe("waited", waited)
-        await self._report.tell(
+        await self._report.publish(
             CallDelayed,
             lambda: CallDelayed(limiter=self._report.name, permits=permits, seconds=waited),
         )
@@ -137,7 +137,7 @@ class _Bucket:
 
     def take(self, permits: int) -> float:
         now = self._now()
-        self._tokens, self._at = self._filled(now), now
+        self._tokens, self._at = self._refill(now), now
         # A sleep that ends a rounding error early must not cost another round.
         missing = permits - self._tokens
         if missing > 1e-9:
@@ -146,9 +146,9 @@ class _Bucket:
         return 0.0
 
     def available(self) -> float:
-        return self._filled(self._now())
+        return self._refill(self._now())
 
-    def _filled(self, now: float) -> float:
+    def _refill(self, now: float) -> float:
         # never below zero: a test may install a clock that is behind the one before it
         passed = max(0.0, now - self._at)
         return min(float(self._burst), self._tokens + passed * self._speed)

@@ -14,7 +14,7 @@ from lexigram.contracts.core.errors import ConfigurationError, InfrastructureErr
 
 _log = logging.getLogger(__name__)
 
-# After a failure Redis is left alone so long; calls go on without it instead of waiting for it.
+# After a failure Redis is not called for so long; calls go on without it instead of waiting for it.
 PAUSE = 1.0
 
 
@@ -118,7 +118,7 @@ def connect(
         "socket_timeout": timeout,
         "socket_connect_timeout": timeout,
         "retry": Retry(NoBackoff(), 0),  # an outcome must not be counted twice
-        **_unintroduced(),
+        **_driver_info_options(),
     }
     kind: Any = ConnectionPool
     if max_connections is not None:
@@ -134,7 +134,7 @@ def connect(
         ) from error
 
 
-def _unintroduced() -> dict[str, Any]:
+def _driver_info_options() -> dict[str, Any]:
     # To introduce itself the client would look up its version: a disk access in the event loop.
     from importlib.util import find_spec
 
@@ -176,7 +176,7 @@ local held = redis.call('HMGET', circuit, 'state', 'generation', 'opened_at', 'f
 local state, generation = held[1] or 'closed', held[2] or string.format('%.0f', now)
 local opened_at, forced = tonumber(held[3]) or 0, held[4]
 
--- A new circuit is told from one before it, and later answers from earlier ones, by generation.
+-- The generation separates a new circuit from the one before it, and later answers from earlier ones.
 if not held[1] then redis.call('HSET', circuit, 'state', state, 'generation', generation) end
 
 local function change(new)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import anyio
 
+from lexigram.concurrency import as_failure, call, is_retryable
 from lexigram.contracts.infra.resilience.errors import RetryExhaustedError
 from lexigram.contracts.infra.resilience.types import RetryConfig, RetryStrategy
 from lexigram.resilience.checks import require
@@ -30,6 +31,8 @@ T = TypeVar("T")
 
 class RetryPolicy:
     """Retries as its configuration says; one policy serves any number of calls at once.
+
+    An error with ``is_retryable = False`` is raised at once, whatever the configuration says.
 
     The first attempt is a plain call: tenacity is asked, and imported, when it did not succeed.
     """
@@ -57,17 +60,24 @@ class RetryPolicy:
         cancels = _cancel_requests()
         try:
             result = await func(*args, **kwargs)
-        except Exception as error:
-            if not self._asks_again(error) or _cancel_requests() > cancels:
+        except BaseException as raised:  # the boundary to code of others
+            error = as_failure(raised)
+            if error is None:
                 raise
-            known: list[Callable[[], Awaitable[T]]] = [partial(_failed, error)]
+            if not self._asks_again(error) or _cancel_requests() > cancels:
+                if error is raised:
+                    raise
+                raise error from raised
+            known: list[Callable[[], Awaitable[T]]] = [partial(_raise, error)]
         else:
             if not self._result_asks_again(result) or _cancel_requests() > cancels:
                 return result
-            known = [partial(_returned, result)]
+            known = [partial(_return, result)]
 
         async def attempt() -> T:
-            return await (known.pop()() if known else func(*args, **kwargs))
+            if known:
+                return await known.pop()()
+            return await call(partial(func, *args, **kwargs))
 
         return await self._retrying(cancels)(attempt)
 
@@ -98,6 +108,8 @@ class RetryPolicy:
 
     def _asks_again(self, error: Exception) -> bool:
         config = self.config
+        if not is_retryable(error):
+            return False
         if isinstance(error, config.abort_on) or (config.abort_if and config.abort_if(error)):
             return False
         if not isinstance(error, config.retry_on):
@@ -111,7 +123,7 @@ class RetryPolicy:
     async def _before_sleep(self, state: RetryCallState) -> None:
         error, _ = _outcome(state)
         self._report.count("retries")
-        await self._report.tell(
+        await self._report.publish(
             CallRetried,
             lambda: CallRetried(
                 policy=self._report.name,
@@ -121,16 +133,16 @@ class RetryPolicy:
             ),
         )
         if self.config.on_retry is not None:
-            told = self.config.on_retry(
+            result = self.config.on_retry(
                 error if isinstance(error, Exception) else None, state.attempt_number
             )
-            if inspect.isawaitable(told):
-                await told
+            if inspect.isawaitable(result):
+                await result
 
     async def _give_up(self, state: RetryCallState) -> Any:
         error, result = _outcome(state)
         self._report.count("exhausted")
-        await self._report.tell(
+        await self._report.publish(
             RetriesExhausted,
             lambda: RetriesExhausted(
                 policy=self._report.name, attempts=state.attempt_number, error=_text(error)
@@ -162,11 +174,11 @@ def _growth(config: RetryConfig, attempt: int) -> float:
     return float(config.backoff_factor) ** (attempt - 1)
 
 
-async def _failed(error: Exception) -> Any:
+async def _raise(error: Exception) -> Any:
     raise error
 
 
-async def _returned(result: T) -> T:
+async def _return(result: T) -> T:
     return result
 
 

@@ -38,7 +38,7 @@ class SharedCircuit:
 
     @property
     def state(self) -> CircuitState:
-        """The state Redis told last, or that of the circuit in its place."""
+        """The last known state in Redis, or that of the local fallback."""
         return self._local.state if self._alone else self._state
 
     async def enter(self) -> Permit | Refusal:

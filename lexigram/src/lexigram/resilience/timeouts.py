@@ -45,7 +45,7 @@ class Timeout:
         with anyio.move_on_after(seconds):
             return await func(*args, **kwargs)
         self._report.count("expired")
-        await self._report.tell(
+        await self._report.publish(
             CallTimedOut,
             lambda: CallTimedOut(by="timeout", name=self._report.name, seconds=seconds),
         )

@@ -24,10 +24,10 @@ def as_result(
 
     def decorate(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[Result[T, X]]]:
         @wraps(function)
-        async def wrapped(*args: P.args, **kwargs: P.kwargs) -> Result[T, X]:
+        async def wrapper(*args: P.args, **kwargs: P.kwargs) -> Result[T, X]:
             return await try_catch(errors, function, *args, **kwargs)
 
-        return wrapped
+        return wrapper
 
     return decorate
 
@@ -39,10 +39,10 @@ def as_result_sync(
 
     def decorate(function: Callable[P, T]) -> Callable[P, Result[T, X]]:
         @wraps(function)
-        def wrapped(*args: P.args, **kwargs: P.kwargs) -> Result[T, X]:
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> Result[T, X]:
             return try_catch_sync(errors, function, *args, **kwargs)
 
-        return wrapped
+        return wrapper
 
     return decorate
 

@@ -38,8 +38,13 @@ class Codec:
         registry: TypeRegistry | None = None,
         limits: Limits | None = None,
         fast: bool = True,
+        lossless: bool = False,
     ) -> None:
-        """``name`` is json or msgpack; ``fast=False`` leaves msgspec's own class support out."""
+        """``name`` is json or msgpack; ``fast=False`` leaves msgspec's own class support out.
+
+        ``lossless=True`` refuses a value where no type is declared for it and a reader would get
+        another one: a datetime that comes back as text, a tuple that comes back as a list.
+        """
         if name not in _FORMATS:
             raise UnsupportedTypeError(
                 f"there is no format {name!r}",
@@ -50,6 +55,7 @@ class Codec:
         self.registry = registry or TypeRegistry()
         self.limits = limits or Limits()
         self._fast = fast
+        self._lossless = lossless
         self._short = min(LEVELS, self.limits.max_depth)  # how deep the short way looks
         self._known = _Known(version=-1, readers=None, writers=None, plans={})
 
@@ -57,6 +63,15 @@ class Codec:
     def _format(self) -> _Format:
         made: _Format = _FORMATS[self.name]()  # loads msgspec, so at first use
         return made
+
+    @cached_property
+    def lossless(self) -> Codec:
+        """The same codec with ``lossless=True``."""
+        if self._lossless:
+            return self
+        return Codec(
+            self.name, registry=self.registry, limits=self.limits, fast=self._fast, lossless=True
+        )
 
     def encode(self, value: Any, kind: Any = None) -> bytes:
         """The bytes of ``value`` as a ``kind``; without one, as its own class."""
@@ -225,7 +240,7 @@ class Codec:
 
         version, dialect = self.registry.version, self._format.dialect
         readers = Readers(make_converter(), self.registry, dialect)
-        writers = Writers(self.registry, dialect)
+        writers = Writers(self.registry, dialect, lossless=self._lossless)
         return _Known(version=version, readers=readers, writers=writers, plans={})
 
     def _make_plan(self, kind: Any, known: _Known) -> _Plan:

@@ -19,6 +19,7 @@ class EncodeError(SerializationError):
     """The value holds something that has no form in the format."""
 
     code = "LEX_ERR_SERIAL_101"
+    is_retryable = False
 
 
 class DecodeError(SerializationError):
@@ -43,15 +44,18 @@ class UnsupportedTypeError(SerializationError):
     """The type itself cannot be serialized, whatever the value."""
 
     code = "LEX_ERR_SERIAL_105"
+    is_retryable = False
 
 
 class TypeRegistrationError(SerializationError):
     """A class or a name was registered twice in different ways, or is no class we can read."""
 
     code = "LEX_ERR_SERIAL_106"
+    is_retryable = False
 
 
 class CodecError(SerializationError):
     """There is no codec of this name, or the name is taken."""
 
     code = "LEX_ERR_SERIAL_107"
+    is_retryable = False

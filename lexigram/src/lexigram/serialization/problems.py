@@ -27,7 +27,7 @@ def decode_error(error: Exception, kind: Any) -> SerializationError:
     found = list(_leaves(error, ""))
     path, leaf = found[0]
     if isinstance(leaf, SerializationError):
-        return _placed(leaf, path)
+        return _add_path(leaf, path)
     problems = [f"{where}: {_text(cause)}" for where, cause in found]
     return DecodeError(
         f"{path}: {_text(leaf)}" + (f" (and {len(found) - 1} more)" if len(found) > 1 else ""),
@@ -41,7 +41,7 @@ def encode_error(error: Exception, kind: Any) -> SerializationError:
     """What a caller of ``encode`` sees."""
     path, leaf = next(_leaves(error, ""))
     if isinstance(leaf, SerializationError):
-        return _placed(leaf, path)
+        return _add_path(leaf, path)
     return EncodeError(
         f"{path}: {_text(leaf)}",
         details={"path": path, "type": label(kind)},
@@ -50,7 +50,7 @@ def encode_error(error: Exception, kind: Any) -> SerializationError:
     )
 
 
-def expected(what: Any, value: Any) -> DecodeError:
+def expect_error(what: Any, value: Any) -> DecodeError:
     """The data hold something else than ``what``; the value itself stays out of the text."""
     name = what if isinstance(what, str) else label(what)
     return DecodeError(
@@ -60,7 +60,7 @@ def expected(what: Any, value: Any) -> DecodeError:
     )
 
 
-def _placed(error: SerializationError, path: str) -> SerializationError:
+def _add_path(error: SerializationError, path: str) -> SerializationError:
     if "path" not in error.details:
         error.details["path"] = path
         error.message = f"{path}: {error.message}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from lexigram.serialization import types as t
 from lexigram.serialization.errors import DecodeError, UnknownTypeError
-from lexigram.serialization.problems import at, expected
+from lexigram.serialization.problems import at, expect_error
 from lexigram.serialization.registry import TypeRegistry
 from lexigram.serialization.types import TAG, VALUE, Dialect
 from lexigram.serialization.unions import UnionPlan, wire_of
@@ -63,7 +63,7 @@ class Readers:
             return self._mapping(get_args(kind) or (str, Any))
         if t.is_record(kind):
             return self._record(kind, origin)
-        raise t.unsupported(declared)
+        raise t.unsupported_error(declared)
 
     def _late(self, kind: Any) -> Read:
         """The reader of ``kind``, made at first use: a type may contain itself."""
@@ -112,7 +112,7 @@ class Readers:
             return partial(_sequence, tuple, self._any)
         if args[-1] is Ellipsis:
             return partial(_sequence, tuple, self._late(args[0]))
-        return partial(_fixed, [self._late(arg) for arg in args])
+        return partial(_read_fixed, [self._late(arg) for arg in args])
 
     def _mapping(self, args: tuple[Any, ...]) -> Read:
         return partial(_mapping, self._key(t.bare(args[0])), self._late(args[1]))
@@ -127,7 +127,7 @@ class Readers:
             return lambda value, _: convert(value, kind, strict=False)
         if t.is_key(kind):
             return self._scalar(kind)
-        raise t.unsupported(kind, " as the key of a mapping")
+        raise t.unsupported_error(kind, " as the key of a mapping")
 
     def _record(self, kind: Any, cls: type[Any]) -> Read:
         plain = self._generate(kind)
@@ -137,7 +137,7 @@ class Readers:
 
         def read(value: Any, _: Any) -> Any:
             if value.__class__ is not dict:
-                raise expected(cls, value)
+                raise expect_error(cls, value)
             if (is_open or is_abstract) and TAG in value:
                 named = kinds.get(value[TAG]) if value[TAG].__class__ is str else None
                 if named is None:
@@ -186,7 +186,7 @@ class Readers:
                     raise unknown_type(name, sorted(by_name))
             found = by_wire.get(wire_of(value))
             if found is None:
-                raise expected(kind, value)
+                raise expect_error(kind, value)
             return found(value, Any)
 
         return read
@@ -203,12 +203,12 @@ def unknown_type(name: Any, known: list[str]) -> UnknownTypeError:
 
 def _none(value: Any, _: Any) -> None:
     if value is not None:
-        raise expected("null", value)
+        raise expect_error("null", value)
 
 
 def _same_key(value: Any, _: Any) -> Any:
     if value.__class__ is not str:
-        raise expected("a text key", value)
+        raise expect_error("a text key", value)
     return value
 
 
@@ -225,20 +225,20 @@ def _literal(allowed: tuple[Any, ...], value: Any, _: Any) -> Any:
 
 def _flag(kind: Any, value: Any, _: Any) -> Any:
     if value.__class__ is not int:
-        raise expected("int", value)
+        raise expect_error("int", value)
     return kind(value)
 
 
 def _enum_by_name(kind: Any, value: Any, _: Any) -> Any:
     member = kind.__members__.get(value) if value.__class__ is str else None
     if member is None:
-        raise expected(f"the name of a {t.label(kind)}", value)
+        raise expect_error(f"the name of a {t.label(kind)}", value)
     return member
 
 
 def _sequence(build: Any, read: Read, value: Any, _: Any) -> Any:
     if value.__class__ is not list:
-        raise expected("a list", value)
+        raise expect_error("a list", value)
     index, items = 0, []
     try:
         for index, item in enumerate(value):  # noqa: B007 - needed on failure
@@ -249,11 +249,11 @@ def _sequence(build: Any, read: Read, value: Any, _: Any) -> Any:
     return items if build is list else build(items)
 
 
-def _fixed(readers: list[Read], value: Any, _: Any) -> Any:
+def _read_fixed(readers: list[Read], value: Any, _: Any) -> Any:
     if value.__class__ is not list:
-        raise expected("a list", value)
+        raise expect_error("a list", value)
     if len(value) != len(readers):
-        raise expected(f"a list of {len(readers)}", value)
+        raise expect_error(f"a list of {len(readers)}", value)
     index, items = 0, []
     try:
         for index, (read, item) in enumerate(zip(readers, value, strict=True)):  # noqa: B007 - same
@@ -266,7 +266,7 @@ def _fixed(readers: list[Read], value: Any, _: Any) -> Any:
 
 def _mapping(read_key: Read, read: Read, value: Any, _: Any) -> Any:
     if value.__class__ is not dict:
-        raise expected("an object", value)
+        raise expect_error("an object", value)
     data, key = {}, None
     try:
         for key, item in value.items():

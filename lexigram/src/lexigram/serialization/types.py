@@ -126,7 +126,7 @@ def plain_enum(kind: type[Any]) -> type[Any] | None:
     return next((base for base in (str, int) if classes == {base}), None)
 
 
-def unsupported(kind: Any, why: str = "") -> UnsupportedTypeError:
+def unsupported_error(kind: Any, why: str = "") -> UnsupportedTypeError:
     return UnsupportedTypeError(
         f"{label(kind)} cannot be serialized{why}",
         details={"type": label(kind)},

@@ -1,4 +1,4 @@
-"""How the members of a union are told apart, in values and in data."""
+"""How the members of a union are distinguished, in values and in data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lexigram.serialization.types import (
     label,
     members,
     plain_enum,
-    unsupported,
+    unsupported_error,
 )
 
 
@@ -85,7 +85,7 @@ class UnionPlan:
         self._runtimes = [runtime_of(member) for member in self.members]
         known = [runtime for runtime in self._runtimes if runtime is not None]
         if len(set(known)) != len(known):
-            raise unsupported(kind, ": two of its members have values of one class")
+            raise unsupported_error(kind, ": two of its members have values of one class")
 
     @staticmethod
     def _record_names(
@@ -95,11 +95,13 @@ class UnionPlan:
         for member in records:
             cls = get_origin(member) or member
             if get_args(member):
-                raise unsupported(kind, ": a generic class cannot be named in data")
+                raise unsupported_error(kind, ": a generic class cannot be named in data")
             names |= {found: name for name, found in registry.kinds_of(cls).items()}
             names.setdefault(cls, registry.name_of(cls) or cls.__name__)
         if len(set(names.values())) != len(names):
-            raise unsupported(kind, ": two of its classes have one name; register one as another")
+            raise unsupported_error(
+                kind, ": two of its classes have one name; register one as another"
+            )
         return names
 
 
@@ -130,7 +132,7 @@ def wires_of(kind: Any, dialect: Dialect) -> set[str]:
         return {"object"}
     if origin is tuple or origin in SEQUENCES:
         return {"list"}
-    raise unsupported(kind)
+    raise unsupported_error(kind)
 
 
 def wire_of(value: Any) -> str:

@@ -25,11 +25,13 @@ class Writers:
     """The write functions of one format.
 
     A value that is not of its declared type is written as what it is, where that has a form.
+    ``lossless``: it is refused where no type is declared that would make it of that form again.
     """
 
-    def __init__(self, registry: TypeRegistry, dialect: Dialect) -> None:
+    def __init__(self, registry: TypeRegistry, dialect: Dialect, *, lossless: bool = False) -> None:
         self._registry = registry
         self._dialect = dialect
+        self._lossless = lossless
         self._made: dict[Any, Write] = {}
 
     def of(self, kind: Any) -> Write:
@@ -49,7 +51,7 @@ class Writers:
         if t.is_union(kind):
             return self._union(kind)
         if origin is tuple and args and args[-1] is not Ellipsis:
-            return partial(self._fixed, [self._late(arg) for arg in args])
+            return partial(self._write_fixed, [self._late(arg) for arg in args])
         if origin is tuple or origin in t.SEQUENCES:
             return partial(self._sequence, self._late(args[0]) if args else self._any)
         if origin in t.MAPPINGS:
@@ -58,7 +60,7 @@ class Writers:
             return self._record(kind, origin)
         if isinstance(kind, type):
             return self._any  # a subclass of a plain type, or an error that names the place
-        raise t.unsupported(declared)
+        raise t.unsupported_error(declared)
 
     def _late(self, kind: Any) -> Write:
         """The writer of ``kind``, made at first use: a type may contain itself."""
@@ -105,16 +107,21 @@ class Writers:
         if value is None or cls is str or cls is int or cls is bool:
             return value
         if t.is_scalar(cls):
-            return self.of(cls)(value)
+            data = self.of(cls)(value)
+            if self._lossless and not (data is value or data == value):
+                raise _lossy_error(value, data)
+            return data
         if cls in LISTS:
+            if self._lossless and cls is not list:
+                raise _lossy_error(value, [])
             return self._sequence(self._any, value)
         if t.is_record(cls):
-            return self._tagged(value, {})
+            return self._write_tagged(value, {})
         if isinstance(value, dict):
-            return self._untyped(value)
+            return self._write_untyped(value)
         return self._any(_plainer(value))
 
-    def _untyped(self, value: dict[Any, Any]) -> dict[str, Any]:
+    def _write_untyped(self, value: dict[Any, Any]) -> dict[str, Any]:
         if TAG in value:
             raise EncodeError(
                 f"the key {TAG!r} is kept for type names",
@@ -123,7 +130,7 @@ class Writers:
             )
         return self._mapping(self._any, value)
 
-    def _tagged(self, value: Any, names: Mapping[type[Any], str]) -> dict[str, Any]:
+    def _write_tagged(self, value: Any, names: Mapping[type[Any], str]) -> dict[str, Any]:
         """A record with the name of its class, where the declared type does not tell it."""
         cls = value.__class__
         name = names.get(cls) or self._registry.name_of(cls)
@@ -147,7 +154,7 @@ class Writers:
             raise
         return items
 
-    def _fixed(self, writers: list[Write], value: Any) -> Any:
+    def _write_fixed(self, writers: list[Write], value: Any) -> Any:
         if not isinstance(value, LISTS) or len(value) != len(writers):
             return self._any(value)
         index, items = 0, []
@@ -164,18 +171,20 @@ class Writers:
             return self._any
         key = t.bare(args[0])
         if not (t.is_any(key) or t.is_key(key)):
-            raise t.unsupported(key, " as the key of a mapping")
+            raise t.unsupported_error(key, " as the key of a mapping")
         write = self._late(args[1])
         return lambda value: (
-            self._mapping(write, value) if isinstance(value, Mapping) else self._any(value)
+            self._mapping(write, value, key) if isinstance(value, Mapping) else self._any(value)
         )
 
-    def _mapping(self, write: Write, value: Mapping[Any, Any]) -> dict[str, Any]:
+    def _mapping(
+        self, write: Write, value: Mapping[Any, Any], declared: Any = Any
+    ) -> dict[str, Any]:
         data: dict[str, Any] = {}
         key: Any = None
         try:
             for key, item in value.items():
-                data[key if key.__class__ is str else self._key(key)] = write(item)
+                data[key if key.__class__ is str else self._key(key, declared)] = write(item)
         except Exception as error:
             _note(error, str(key)[:100])
             raise
@@ -187,8 +196,23 @@ class Writers:
             )
         return data
 
-    def _key(self, key: Any) -> str:
-        text = self._any(key) if t.is_key(key.__class__) or isinstance(key, str) else key
+    def _key(self, key: Any, declared: Any) -> str:
+        text = self._key_text(key)
+        if self._lossless and key.__class__ is not declared and text != key:
+            raise EncodeError(
+                f"the key {key!r:.100} would come back as text",
+                details={"class": t.label(key.__class__)},
+                hint="use text as keys, or declare their type: give an attrs class or dataclass "
+                f"with a field such as dict[{t.label(key.__class__)}, …]",
+            )
+        return text
+
+    def _key_text(self, key: Any) -> str:
+        text = key
+        if t.is_scalar(key.__class__) and t.is_key(key.__class__):
+            text = self.of(key.__class__)(key)
+        elif isinstance(key, str):
+            text = self._any(key)
         if text.__class__ is int:
             return str(text)
         if text.__class__ is not str:
@@ -205,7 +229,7 @@ class Writers:
 
         def write(value: Any) -> Any:
             if value.__class__ is not cls:
-                return self._tagged(value, {}) if isinstance(value, cls) else self._any(value)
+                return self._write_tagged(value, {}) if isinstance(value, cls) else self._any(value)
             data: dict[str, Any] = {}
             name = ""
             try:
@@ -231,7 +255,7 @@ class Writers:
             if index is None:
                 return self._any(value)
             if union.tags_records and t.is_record(value.__class__):
-                return self._tagged(value, union.names)
+                return self._write_tagged(value, union.names)
             data = writers[index](value)
             name = union.wrappers.get(index)
             return data if name is None else {TAG: name, VALUE: data}
@@ -239,8 +263,19 @@ class Writers:
         return write
 
 
+def _lossy_error(value: Any, data: Any) -> EncodeError:
+    name = t.label(value.__class__)
+    form = {str: "text", list: "a list"}.get(data.__class__, f"{data!r:.100}")
+    return EncodeError(
+        f"a {name} would come back as {form}",
+        details={"class": name},
+        hint=f"write it as {form} yourself, or declare its type: give an attrs class or dataclass "
+        f"with a field of type {name}",
+    )
+
+
 def _note(error: Exception, key: str | int) -> None:
-    if not isinstance(error, RecursionError):  # its thousand steps say nothing
+    if not isinstance(error, RecursionError):  # its thousand frames explain nothing
         at(error, key)
 
 

@@ -1,6 +1,6 @@
 """Tell a failure of a handler from the cancellation or the interrupt of its caller.
 
-Use it where a worker calls code of its user::
+``lexigram.concurrency.call`` does it for one call. Use ``as_failure`` where that is too narrow::
 
     try:
         await handler(message)
@@ -14,33 +14,10 @@ Use it where a worker calls code of its user::
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
+from lexigram.concurrency.errors import CallAbortedError
 from lexigram.contracts.core.errors import LexigramError
-
-
-class CallAbortedError(LexigramError):
-    """A handler ended with an exception that is no ``Exception``, such as ``SystemExit``.
-
-    The exception itself is the cause.
-    """
-
-    code = "LEX_ERR_CORE_002"
-
-    def __init__(self, raised: BaseException) -> None:
-        name = type(raised).__name__
-        text = f": {raised}" if str(raised) else ""
-        super().__init__(
-            f"the handler raised {name}{text}",
-            details={"raised": name},
-            hint=_HINTS.get(type(raised), "raise an Exception instead"),
-            cause=raised,
-        )
-
-
-_HINTS: dict[type[BaseException], str] = {
-    asyncio.CancelledError: "the handler awaited a task that was cancelled; catch CancelledError there",
-    SystemExit: "return from the handler; to stop the process, send it SIGTERM",
-}
 
 
 def as_failure(error: BaseException) -> Exception | None:
@@ -66,8 +43,29 @@ def as_failure(error: BaseException) -> Exception | None:
     return CallAbortedError(error)
 
 
+def unwrap_group(error: Exception) -> Exception:
+    """The one error of groups that have just one; any other error as it is."""
+    if not isinstance(error, ExceptionGroup):
+        return error
+    group = cast("ExceptionGroup[Exception]", error)
+    return unwrap_group(group.exceptions[0]) if len(group.exceptions) == 1 else group
+
+
+def is_retryable(error: BaseException) -> bool:
+    """False for wiring, configuration and every other error that declares it.
+
+    Also in a group, and as the cause of a LexigramError: what wraps it fails in the same way again.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return all(map(is_retryable, group.exceptions))
+    if not isinstance(error, LexigramError):
+        return True
+    return error.is_retryable and (error.cause is None or is_retryable(error.cause))
+
+
 def _is_cancelled() -> bool:
-    """True if somebody cancelled the current task, or closed it after its loop had ended."""
+    """True if the current task was cancelled, or closed after its loop had ended."""
     try:
         task = asyncio.current_task()
     except RuntimeError:
