@@ -18,12 +18,13 @@ import anyio
 
 from lexigram.app.errors import ApplicationError
 from lexigram.app.state import AppState
+from lexigram.concurrency import CallTimeoutError, call
 from lexigram.contracts.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from lexigram.app._lifecycle import Lifecycle
     from lexigram.app.health import NamedCheck
-    from lexigram.app.lifecycle import Lifecycle
-    from lexigram.app.order import Seat
+    from lexigram.app.order import ProviderEntry
     from lexigram.config import LexigramConfig
     from lexigram.contracts.core.health import AggregateHealthResult
     from lexigram.di.container import Container
@@ -41,6 +42,8 @@ class Application:
     ``async with Application("shop", modules=[...]) as app`` starts it and always stops it. If
     a part dies while the application runs, the block is cancelled and the error raised.
     Creating an application reads no file and configures nothing.
+
+    ``background=False`` starts it without what works by itself: see ``background_enabled``.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class Application:
         modules: Iterable[ModuleLike] = (),
         providers: Iterable[Provider | type[Any]] = (),
         overrides: Mapping[Any, Any] | None = None,
+        background: bool = True,
     ) -> None:
         self.name = name
         self._given_config = config
@@ -58,12 +62,12 @@ class Application:
         self._modules = list(modules)
         self._providers = list(providers)
         self._overrides = dict(overrides or {})
-        self._only_looks = False
+        self._background_enabled = background
         self._state = AppState.CREATED
         self._graph: ModuleGraph | None = None
         self._container: Container | None = None
         self._lifecycle: Lifecycle | None = None
-        self._seats: list[Seat] = []
+        self._entries: list[ProviderEntry] = []
         self._deaths: list[tuple[str, BaseException]] = []
         self._died = anyio.Event()
         self._stopped = anyio.Event()
@@ -83,6 +87,30 @@ class Application:
     def is_running(self) -> bool:
         """True between a successful start and the beginning of the stop."""
         return self._state is AppState.RUNNING
+
+    @property
+    def has_booted(self) -> bool:
+        """True once providers were booted, or a boot was tried; before, nothing was started."""
+        return self._lifecycle is not None
+
+    @property
+    def background_enabled(self) -> bool:
+        """False: it starts no consumers, job workers, schedules, relays, workflows on events.
+
+        Every provider has it under the same name. Services do what they are called for either
+        way. Can be changed before the start only: commands switch it off, except ``run``,
+        ``serve`` and workers.
+        """
+        return self._background_enabled
+
+    @background_enabled.setter
+    def background_enabled(self, enabled: bool) -> None:
+        if self._state is not AppState.CREATED:
+            raise ApplicationError(
+                f'"{self.name}" is {self._state.value}, and what it starts is decided before',
+                hint="set background_enabled before the start",
+            )
+        self._background_enabled = enabled
 
     @property
     def container(self) -> Container:
@@ -166,20 +194,6 @@ class Application:
         self._change()
         self._overrides.update(overrides)
 
-    def only_look(self) -> None:
-        """Start without what works by itself; only before the start.
-
-        Every provider is told (``may_work``): no consumers, job workers, schedules, relays and
-        workflows on events. Services do what they are called for, as ever. The commands that
-        look at an application start it so.
-        """
-        if self._state is not AppState.CREATED:
-            raise ApplicationError(
-                f'"{self.name}" is {self._state.value}, and what it starts is decided before',
-                hint="call only_look() before the start",
-            )
-        self._only_looks = True
-
     async def start(self) -> None:
         """Register, freeze, boot. What fails undoes everything and is raised by name."""
         if self._state is not AppState.CREATED:
@@ -249,10 +263,16 @@ class Application:
         providers: Iterable[Provider | type[Any]] = (),
         config: LexigramConfig | None = None,
         overrides: Mapping[Any, Any] | None = None,
+        background: bool = True,
     ) -> AsyncIterator[Self]:
         """``async with Application.boot(...) as app``: the same as ``async with cls(...)``."""
         async with cls(
-            name, config, modules=modules, providers=providers, overrides=overrides
+            name,
+            config,
+            modules=modules,
+            providers=providers,
+            overrides=overrides,
+            background=background,
         ) as app:
             yield app
 
@@ -291,7 +311,7 @@ class Application:
 
         if self._state is not AppState.RUNNING:
             return await self._ask([not_running(self.name, self._state)], timeout)
-        checks = [provider_check(seat.provider) for seat in self._seats]
+        checks = [provider_check(entry.provider) for entry in self._entries]
         checks += [dead_part(name, error) for name, error in self._deaths]
         began = time.perf_counter()
         result = await self._ask(checks, timeout)
@@ -333,20 +353,28 @@ class Application:
 
     async def register(self) -> Container:
         """Compose, let every provider register, and freeze: the graph is checked, nothing runs."""
-        from lexigram.app.lifecycle import call_step
-        from lexigram.app.order import seats_of
+        from lexigram.app.order import provider_entries
         from lexigram.contracts.core.provider import ProviderState
 
         graph = self._module_graph()
-        self._seats = seats_of(graph)
+        self._entries = provider_entries(graph)
         self._load_config()
         container = self._container = self._compose(graph)
-        for seat in self._seats:
-            # Told both ways: a provider may have served another application before.
-            seat.provider.may_work = not self._only_looks
-            await call_step(seat.provider.register, container.registrar(seat.node, seat.provider))
-            seat.provider.state = ProviderState.REGISTERED
-            await self._announce("ProviderRegistered", provider=seat.provider.name)
+        registering = ""
+        # One limit for all: a cancel scope for each of 50 providers is a tenth of the whole start.
+        with anyio.move_on_after(self.config.app.boot_timeout) as limit:
+            for entry in self._entries:
+                provider = entry.provider
+                registering = provider.name
+                # Set in both cases: a provider may have served another application before.
+                provider.background_enabled = self._background_enabled
+                await call(provider.register, container.registrar(entry.node, provider))
+                provider.state = ProviderState.REGISTERED
+                await self._announce("ProviderRegistered", provider=provider.name)
+        if limit.cancelled_caught:
+            raise CallTimeoutError(
+                f'registering provider "{registering}"', self.config.app.boot_timeout
+            )
         container.freeze(self._overrides)
         return container
 
@@ -357,12 +385,12 @@ class Application:
             "%s started: %d modules, %d providers, %.0f ms",
             self.name,
             len(self.modules) - 1,
-            len(self._seats),
+            len(self._entries),
             _since(began),
         )
 
     async def _start(self) -> None:
-        from lexigram.app.lifecycle import Lifecycle, call_step
+        from lexigram.app._lifecycle import Lifecycle
         from lexigram.app.order import boot_levels
 
         await self._announce("ApplicationStarting", app_name=self.name)
@@ -370,36 +398,36 @@ class Application:
         container.on_resource_death = lambda binding, error: self._on_death(
             f"resource {binding.name}", error
         )
-        levels = boot_levels(self._seats, self._module_graph(), container.bindings)
-        self._lifecycle = Lifecycle(
-            container, self.config.app.boot_timeout, self._on_death, self._announce_boot
-        )
+        levels = boot_levels(self._entries, self._module_graph(), container.bindings)
+        limit = self.config.app.boot_timeout
+        self._lifecycle = Lifecycle(container, limit, self._on_death, self._announce_boot)
         await self._lifecycle.boot(levels)
-        await container.start(None)
+        await call(container.start, timeout=limit, name="starting what no provider registered")
         for node in self._user_modules():
-            await call_step(node.token.on_module_booted)
+            name = f"{node.name}.on_module_booted"
+            await call(node.token.on_module_booted, timeout=limit, name=name)
 
     async def _undo(self, error: BaseException) -> None:
         with anyio.CancelScope(shield=True):
             try:
                 if self._lifecycle is not None:
                     await self._lifecycle.shutdown(self.config.app.shutdown_timeout, error)
-            except Exception as failure:  # noqa: BLE001 - the start's own error is raised
+            except Exception as failure:
                 error.add_note(f"while undoing the start: {failure}")
+                if not isinstance(error, Exception):  # cancelled by a signal: nobody shows it
+                    log.exception("%s: the start was not undone", self.name)
             finally:
                 self._state = AppState.STOPPED
                 self._stopped.set()
 
     async def _shutdown(self, error: BaseException | None) -> None:
-        from lexigram.app.lifecycle import call_step
-
         assert self._lifecycle is not None
         timeout = self.config.app.shutdown_timeout
         failures: list[Exception] = []
         for node in reversed(self._user_modules()):
             try:
-                with anyio.fail_after(timeout):
-                    await call_step(node.token.on_module_shutdown)
+                name = f"{node.name}.on_module_shutdown"
+                await call(node.token.on_module_shutdown, timeout=timeout, name=name)
             except Exception as failure:  # noqa: BLE001 - raised below, with the others
                 failures.append(failure)
         try:
@@ -444,10 +472,16 @@ class Application:
         from lexigram.events import EventBus
         from lexigram.hooks import HookRegistry
 
-        container.bind(EventBus, self.events)
-        container.bind(HookRegistry, self.hooks)
-        container.singleton(EventBusProtocol, self.events, when=unbound)
-        container.singleton(HookRegistryProtocol, self.hooks, when=unbound)
+        def events() -> EventBus:
+            return self.events
+
+        def hooks() -> HookRegistry:
+            return self.hooks
+
+        container.singleton(EventBus, factory=events)
+        container.singleton(HookRegistry, factory=hooks)
+        container.singleton(EventBusProtocol, factory=events, when=unbound)
+        container.singleton(HookRegistryProtocol, factory=hooks, when=unbound)
         container.singleton(ClockProtocol, SystemClock, when=unbound)
         container.singleton(TracerProtocol, NoOpTracer, when=unbound)
         container.singleton(MetricsProtocol, NoOpMetrics, when=unbound)
@@ -469,6 +503,10 @@ class Application:
             from lexigram.config import load_config
 
             config = load_config(sections=sections)
+        if config.trace.ignored:
+            from lexigram.config.sources import log_ignored
+
+            log_ignored(config.trace)
         _check_environment(config)
         for provider in providers:
             if provider.config_key is not None and provider.config is None:
@@ -502,7 +540,7 @@ class Application:
     def _on_death(self, name: str, error: BaseException) -> None:
         """A part ended while in use: readiness is UNHEALTHY from here, and the application stops."""
         self._deaths.append((name, error))
-        log.error("%s died: %r", name, error)
+        log.error("%s died: %r", name, error, exc_info=error)
         if self._state is not AppState.RUNNING:
             return
         self._died.set()
@@ -543,7 +581,7 @@ class Application:
         await self._announce("ProviderBooted", provider=provider.name, duration_ms=duration_ms)
 
     async def _announce(self, name: str, **facts: Any) -> None:
-        """Emit a lifecycle event and hook, built only when somebody listens."""
+        """Emit a lifecycle event and hook, built only when there is a listener."""
         unheard = self._events is None or self._events.is_idle
         if unheard and (self._hooks is None or self._hooks.is_idle):
             return
@@ -596,7 +634,10 @@ def _check_environment(config: LexigramConfig) -> None:
     if errors:
         lines = "; ".join(f"{issue.field} {issue.message}" for issue in errors)
         hints = "; ".join(issue.suggestion for issue in errors if issue.suggestion)
-        raise ConfigurationError(f"not fit for {config.env.value}: {lines}", hint=hints or None)
+        raise ConfigurationError(
+            f"invalid configuration for environment {config.env.value!r}: {lines}",
+            hint=hints or None,
+        )
 
 
 def _since(began: float) -> float:

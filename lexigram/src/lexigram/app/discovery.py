@@ -18,7 +18,7 @@ def installed_modules(
     """The modules of installed packages, by name; ``enabled`` names the only ones wanted.
 
     A name that no package offers is an error, and so is a module that cannot be imported:
-    an application must not come up without a part it was told to have.
+    an application must not start without a module that was enabled.
     """
     offered = {point.name: point for point in entry_points(group=MODULES_GROUP)}
     for name in [*(enabled or ()), *disabled]:

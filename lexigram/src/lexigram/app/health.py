@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import anyio
 from attrs import frozen
 
 from lexigram.app.state import AppState
-from lexigram.concurrency import as_failure
+from lexigram.concurrency import CallAbortedError, CallTimeoutError, call
 from lexigram.contracts.core.health import (
     AggregateHealthResult,
     HealthCheckCategory,
@@ -81,8 +83,9 @@ async def ask_all(checks: Sequence[NamedCheck], timeout: float) -> AggregateHeal
     answers: dict[int, HealthCheckResult] = {}
 
     async def ask(index: int, check: NamedCheck) -> None:
-        answers[index] = await _ask(check, timeout)
+        answers[index] = await _ask(check, timeout, host)
 
+    host = asyncio.current_task()
     async with anyio.create_task_group() as tasks:
         for index, check in enumerate(checks):
             tasks.start_soon(ask, index, check)
@@ -117,30 +120,30 @@ def _verdict(
     return NamedCheck(component, check)
 
 
-async def _ask(check: NamedCheck, timeout: float) -> HealthCheckResult:
+async def _ask(
+    check: NamedCheck, timeout: float, host: asyncio.Task[Any] | None
+) -> HealthCheckResult:
     started = time.perf_counter()
-    failure = f"no answer within {timeout:g} s"
-    with anyio.move_on_after(timeout):
-        try:
-            result = await check.check(timeout)
-            return _stamped(result, started)
-        except BaseException as error:  # a check that raises is an answer
-            raised = as_failure(error)
-            if raised is None:
-                raise
-            if raised is not error:
-                _log.error("the health check of %s was aborted", check.component, exc_info=raised)
-            failure = f"{type(error).__name__}: {error}"
+    try:
+        result = await call(check.check, timeout, timeout=timeout, host=host)
+        return _add_duration(result, started)
+    except CallTimeoutError:
+        failure = f"no answer within {timeout:g} s"
+    except CallAbortedError as error:
+        _log.exception("the health check of %s was aborted", check.component)
+        failure = error.message
+    except Exception as error:  # noqa: BLE001 - a check that raises is an answer
+        failure = f"{type(error).__name__}: {error}"
     result = HealthCheckResult(
         component=check.component,
         status=HealthStatus.UNHEALTHY,
         message="the health check failed",
         error=failure,
     )
-    return _stamped(result, started)
+    return _add_duration(result, started)
 
 
-def _stamped(result: HealthCheckResult, started: float) -> HealthCheckResult:
+def _add_duration(result: HealthCheckResult, started: float) -> HealthCheckResult:
     return HealthCheckResult(
         component=result.component,
         status=result.status,

@@ -11,9 +11,9 @@ OWNER: Final = "lexigram"
 # Command -> its line in the list of commands; the code is lexigram.cli.commands.<name>.
 COMMANDS: Final[Mapping[str, str]] = {
     "new": "Make a new application in a folder of its own.",
-    "run": "Run an application until it is told to stop.",
+    "run": "Run an application until it is stopped.",
     "serve": "Run an application and answer HTTP for it.",
-    "inspect": "Look into an application: modules, providers, container, graph, config, health.",
+    "inspect": "Inspect an application: modules, providers, container, graph, config, health.",
     "config": "Show, check and list the settings.",
     "db": "Upgrade the tables of a database, or look where they are.",
     "jobs": "Look at jobs, cancel, retry and run them, work on them.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from attrs import frozen
 
 from lexigram.cli.contributors.registry import Contributors, load_contributed
 from lexigram.cli.failures import summary
+from lexigram.concurrency import CallTimeoutError, call
 from lexigram.contracts.cli import HealthCheckContribution
 from lexigram.contracts.core.health import (
     AggregateHealthResult,
@@ -33,13 +35,14 @@ class HealthReport:
 
 async def check_health(application: Application, contributors: Contributors) -> HealthReport:
     """Start the application without its background work, ask everything at once, stop it."""
-    application.only_look()
+    application.background_enabled = False
     checks = list(contributors.health_checks.values())
     answers: dict[str, HealthCheckResult] = {}
     own = AggregateHealthResult()
+    host = asyncio.current_task()
     async with application as app, anyio.create_task_group() as tasks:
         for check in checks:
-            tasks.start_soon(_ask, check, answers)
+            tasks.start_soon(_ask, check, answers, host)
         own = await app.health_check()
     counted = [own.status, *(answers[check.name].status for check in checks if check.critical)]
     components = [
@@ -49,16 +52,20 @@ async def check_health(application: Application, contributors: Contributors) -> 
     return HealthReport(status=worst(counted), components=components)
 
 
-async def _ask(check: HealthCheckContribution, answers: dict[str, HealthCheckResult]) -> None:
+async def _ask(
+    check: HealthCheckContribution,
+    answers: dict[str, HealthCheckResult],
+    host: asyncio.Task[Any] | None,
+) -> None:
     """One contributed check; what raises or takes too long is UNHEALTHY."""
     started = anyio.current_time()
     try:
-        with anyio.fail_after(check.timeout):
-            result = await load_contributed(check.contributor, check.check_path)()
+        function = load_contributed(check.contributor, check.check_path)
+        result = await call(function, timeout=check.timeout, host=host)
         if not isinstance(result, HealthCheckResult):
             raise TypeError(f"{check.check_path} returned {result!r}, not a HealthCheckResult")
         result = replace(result, status=HealthStatus(result.status))
-    except TimeoutError:
+    except CallTimeoutError:
         result = _unhealthy(check, f"no answer within {check.timeout:g} s", started)
     except Exception as error:  # noqa: BLE001 - code we do not own
         result = _unhealthy(check, summary(error), started)

@@ -19,6 +19,8 @@ from lexigram.cli.built_in import SHELL_NAMES
 from lexigram.cli.contributors.registry import Contributors, load_contributed
 from lexigram.cli.failures import summary
 from lexigram.cli.output import Output
+from lexigram.concurrency import CallAbortedError, call
+from lexigram.config.escape import escape_text
 from lexigram.contracts.cli import ShellContextContribution
 
 if TYPE_CHECKING:
@@ -53,6 +55,10 @@ class AsyncConsole(code.InteractiveConsole):
         self.compile.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         self._portal = portal
 
+    def write(self, data: str) -> None:
+        """Errors of what was typed; their texts do not steer the terminal."""
+        super().write(escape_text(data))
+
     def runcode(self, code: CodeType) -> None:
         """Run one input in the event loop; Ctrl-C cancels what it awaits."""
         names: Any = self.locals
@@ -61,7 +67,8 @@ class AsyncConsole(code.InteractiveConsole):
             with on_interrupt(typed.cancel):
                 leave = typed.run(self._portal)
         except (Exception, CancelledError) as error:  # noqa: BLE001 - whatever was typed
-            text = "".join(traceback.format_exception(_as_typed(error)))
+            cause = error.cause if isinstance(error, CallAbortedError) else None
+            text = "".join(traceback.format_exception(_as_typed(cause or error)))
             self.write("KeyboardInterrupt\n" if typed.is_cancelled else text)
         else:
             if leave is not None:
@@ -99,12 +106,20 @@ def _as_typed(error: BaseException) -> BaseException:
 async def _run(typed: Callable[[], Any]) -> SystemExit | None:
     """What ``exit()`` raised is handed over: raised here it would end the event loop."""
     try:
-        result = typed()
-        if inspect.iscoroutine(result):
-            await result
-    except SystemExit as leave:
-        return leave
+        await call(_await_result, typed)
+    except CallAbortedError as error:
+        if isinstance(error.cause, SystemExit):
+            return error.cause
+        raise
+    except KeyboardInterrupt as error:  # typed, not pressed
+        raise CallAbortedError(error) from error
     return None
+
+
+async def _await_result(typed: Callable[[], Any]) -> None:
+    result = typed()
+    if inspect.iscoroutine(result):
+        await result
 
 
 def _edit_lines(names: dict[str, Any]) -> None:
@@ -121,8 +136,8 @@ def _edit_lines(names: dict[str, Any]) -> None:
 
 
 async def _make(item: ShellContextContribution, container: Any) -> Any:
-    made = load_contributed(item.contributor, item.factory_path)(container)
-    return await made if inspect.isawaitable(made) else made
+    factory = load_contributed(item.contributor, item.factory_path)
+    return await call(factory, container, timeout=item.timeout, name=item.factory_path)
 
 
 def _banner(name: str, described: Mapping[str, str]) -> str:

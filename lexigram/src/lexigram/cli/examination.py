@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import platform
 import sys
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 from lexigram.cli.contributors.registry import load_contributed
 from lexigram.cli.errors import ContributorError
 from lexigram.cli.failures import describe_failure, summary
 from lexigram.cli.installed import installed_distributions, lexigram_distributions, missing_extras
 from lexigram.cli.session import Session
-from lexigram.contracts.cli import DoctorResult, DoctorStatus
+from lexigram.concurrency import call_sync
+from lexigram.contracts.cli import DoctorCheckContribution, DoctorResult, DoctorStatus
+
+if TYPE_CHECKING:
+    from lexigram.app import Application
 
 _OK, _WARNING, _ERROR = DoctorStatus.OK, DoctorStatus.WARNING, DoctorStatus.ERROR
 OLDEST_PYTHON = (3, 11)
@@ -31,12 +40,17 @@ def examine(session: Session) -> Iterator[tuple[str, DoctorResult]]:
     }
     for name, check in checks.items():
         yield name, _verdict(check)
+    application = _get_registered(session)
     for item in session.contributors.doctor_checks.values():
-        yield item.name, _verdict(_contributed(item.contributor, item.check_path))
+        if not item.requires_app_context:
+            yield item.name, _verdict(partial(_within, item.timeout, _wrap_contributed(item)))
+        elif application is not None:
+            check = _wrap_contributed(item, application)
+            yield item.name, _verdict(partial(_within, item.timeout, check))
 
 
 def check_python() -> DoctorResult:
-    """Old interpreters cannot even import the framework; the message tells which one runs."""
+    """Old interpreters cannot even import the framework; the message names the one that runs."""
     version = platform.python_version()
     if sys.version_info < OLDEST_PYTHON:
         oldest = ".".join(map(str, OLDEST_PYTHON))
@@ -131,19 +145,63 @@ def check_contributors(session: Session) -> DoctorResult:
     return DoctorResult(_OK, ", ".join(found.names) or "none installed", None, details)
 
 
-def _contributed(contributor: str, path: str) -> Callable[[], DoctorResult]:
+def _get_registered(session: Session) -> Application | None:
+    """The application that the check of it has registered, if it found nothing wrong."""
+    try:
+        application = session.optional_application(session.target)
+        if application is not None and application.container.is_frozen:
+            return application
+    except Exception:  # noqa: BLE001 - its own check has reported it
+        return None
+    return None
+
+
+def _wrap_contributed(
+    item: DoctorCheckContribution, *args: Application
+) -> Callable[[], DoctorResult]:
     def check() -> DoctorResult:
-        result = load_contributed(contributor, path)()
+        import anyio
+
+        result = load_contributed(item.contributor, item.check_path)(*args)
+        if inspect.isawaitable(result):
+
+            async def wait() -> Any:
+                return await result
+
+            result = anyio.run(wait)
         if not isinstance(result, DoctorResult):
-            raise TypeError(f"{path} returned {result!r}, not a DoctorResult")
+            raise TypeError(f"{item.check_path} returned {result!r}, not a DoctorResult")
         return replace(result, status=DoctorStatus(result.status))
 
     return check
 
 
+def _within(seconds: float, check: Callable[[], DoctorResult]) -> DoctorResult:
+    """Run a check of others; one that hangs is left behind in its thread."""
+    verdicts: list[DoctorResult] = []
+
+    def examine() -> None:
+        try:
+            verdicts.append(_verdict(check))
+        except KeyboardInterrupt as error:  # raised by the check: signals reach the main thread
+            verdicts.append(_build_failure(error))
+
+    work = partial(copy_context().run, examine)
+    thread = Thread(target=work, name="doctor check", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if verdicts:
+        return verdicts[0]
+    return DoctorResult(_ERROR, f"no answer within {seconds:g} s")
+
+
 def _verdict(check: Callable[[], DoctorResult]) -> DoctorResult:
     try:
-        return check()
+        return call_sync(check)
     except Exception as error:  # noqa: BLE001 - a failing check is a finding, not the end
-        failure = describe_failure(error)
-        return DoctorResult(_ERROR, failure.text, None, failure.data)
+        return _build_failure(error)
+
+
+def _build_failure(error: BaseException) -> DoctorResult:
+    failure = describe_failure(error)
+    return DoctorResult(_ERROR, failure.text, None, failure.data)

@@ -10,6 +10,7 @@ from attrs import frozen
 
 from lexigram.cli.errors import CliError
 from lexigram.cli.exit_codes import ExitCode
+from lexigram.concurrency import call_sync
 from lexigram.contracts.core.errors import ConfigurationError, LexigramError
 
 
@@ -24,8 +25,11 @@ class Failure:
     trace: str
 
 
-def describe_failure(error: BaseException) -> Failure:
-    """The failure of a command; a group of one error counts as that error."""
+def describe_failure(error: BaseException, *, booted: bool = False) -> Failure:
+    """The failure of a command; a group of one error counts as that error.
+
+    ``booted``: the application had been started, which the exit code says.
+    """
     from lexigram.config import redact_text
 
     error = _single(error)
@@ -34,21 +38,25 @@ def describe_failure(error: BaseException) -> Failure:
     if not _is_invalid_graph(error):  # its parameter names and types are not secrets
         text = redact_text(text)
     return Failure(
-        exit_code=exit_code_of(error),
+        exit_code=exit_code_of(error, booted=booted),
         text=text,
         data=data,
         trace=redact_text("".join(traceback.format_exception(error))),
     )
 
 
-def exit_code_of(error: BaseException) -> ExitCode:
-    """The exit code that tells what kind of error it was."""
+def exit_code_of(error: BaseException, *, booted: bool = False) -> ExitCode:
+    """The exit code for the kind of error, and whether anything was started."""
     error = _single(error)
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     if isinstance(error, CliError):
         return error.exit_code
-    if isinstance(error, ConfigurationError) or _is_usage(error):
+    if _is_usage(error):
+        return ExitCode.USAGE
+    if booted:
+        return ExitCode.FAILURE
+    if isinstance(error, ConfigurationError):
         return ExitCode.USAGE
     return ExitCode.INVALID_GRAPH if _is_invalid_graph(error) else ExitCode.FAILURE
 
@@ -57,7 +65,7 @@ def summary(error: BaseException) -> str:
     """An error in one line, secrets hidden."""
     from lexigram.config import redact_text
 
-    return redact_text(_named(error).partition("\n")[0])
+    return redact_text(_name_error(error).partition("\n")[0])
 
 
 def _text(error: BaseException) -> str:
@@ -65,9 +73,9 @@ def _text(error: BaseException) -> str:
         return "interrupted"
     if _is_usage(error):
         return _usage(error)
-    lines = [_named(error)]
+    lines = [_name_error(error)]
     for cause in _causes(error):
-        named = _named(cause)
+        named = _name_error(cause)
         if "\n" in named and named in lines[0]:  # long, and quoted above: its name is enough
             named = named.partition("\n")[0]
         lines.append(f"caused by {named}{_place(cause)}")
@@ -84,7 +92,7 @@ def _data(error: BaseException) -> dict[str, Any]:
     if isinstance(error, LexigramError):
         data = error.to_dict()
     else:
-        message = error.format_message() if _is_usage(error) else str(error)  # type: ignore[attr-defined]
+        message = error.format_message() if _is_usage(error) else _message(error)  # type: ignore[attr-defined]
         data = {
             "code": None,
             "type": type(error).__name__,
@@ -94,7 +102,7 @@ def _data(error: BaseException) -> dict[str, Any]:
         }
     if not _is_invalid_graph(error):
         data |= {"message": redact_text(data["message"]), "details": safe(data["details"])}
-    data["causes"] = [redact_text(_named(cause)) for cause in _causes(error)]
+    data["causes"] = [redact_text(_name_error(cause)) for cause in _causes(error)]
     return data
 
 
@@ -106,11 +114,19 @@ def _usage(error: Any) -> str:
     return f"{text}\n{context.get_usage()}\nTry `{context.command_path} --help`."
 
 
-def _named(error: BaseException) -> str:
+def _name_error(error: BaseException) -> str:
+    text = _message(error)
     if isinstance(error, LexigramError):
-        return str(error)
-    text = str(error)
+        return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _message(error: BaseException) -> str:
+    """The text of an error; that of others may raise one."""
+    try:
+        return call_sync(str, error)
+    except Exception as failure:  # noqa: BLE001 - an error must be shown all the same
+        return f"its text cannot be made ({type(failure).__name__})"
 
 
 def _place(error: BaseException) -> str:

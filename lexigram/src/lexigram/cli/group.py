@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -16,11 +17,14 @@ from lexigram.cli.contributors.registry import load_contributed
 from lexigram.cli.errors import ContributorError
 from lexigram.cli.paths import load_path
 from lexigram.cli.session import session_of
+from lexigram.concurrency import call_sync
 from lexigram.contracts.cli import CommandContribution
 
 # The class of typer's commands: click's, or typer's own copy of it in newer releases.
 _Command: Any = TyperCommand.__bases__[0]
 
+# What databases, brokers and clocks take.
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
 _COMPLETION = {"--install-completion", "--show-completion"}
 
 
@@ -32,9 +36,9 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in COMMANDS:
-            return with_global_options(_built_in(cmd_name))
+            return complete_command(_load_built_in(cmd_name))
         found = session_of(ctx).contributors.commands.get(cmd_name)
-        return with_global_options(_contributed(found)) if found else None
+        return complete_command(_load_contributed_command(found)) if found else None
 
     def invoke(self, ctx: Any) -> None:
         # What a command returns is its own affair; exit codes are raised as typer.Exit.
@@ -50,7 +54,7 @@ class Commands(TyperGroup):
         sections = {"Commands": [*COMMANDS.items()]}
         for name, item in sorted(contributed.items()):
             if not item.hidden:
-                title = f"{item.category.capitalize()} commands"
+                title = f"{item.category[:1].upper()}{item.category[1:]} commands"
                 sections.setdefault(title, []).append((name, item.help))
         for title, rows in sections.items():
             with formatter.section(title):
@@ -65,9 +69,11 @@ def demand_known(ctx: Any, name: str, known: Sequence[str]) -> None:
     ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
 
 
-def with_global_options(command: Any) -> Any:
-    """Give a command, and all below it, the options that every command has."""
+def complete_command(command: Any) -> Any:
+    """Give a command, and all below it, what every command has: options, and bounds of numbers."""
     for part in _tree(command):
+        for parameter in part.params:
+            parameter.type_cast_value = _add_bounds(parameter.type_cast_value, parameter)
         taken = _options(part) | getattr(part, "passes_on", set())
         for flag in _GLOBAL:
             options = [option for option in flag.options if option not in taken]
@@ -116,18 +122,33 @@ def _tree(command: Any) -> Iterator[Any]:
         yield from _tree(child)
 
 
+def _add_bounds(cast: Callable[[Any, Any], Any], parameter: Any) -> Callable[[Any, Any], Any]:
+    """Refuse what no range of click refuses: nan is in every range, and int has no end."""
+
+    def cast_within_bounds(ctx: Any, given: Any) -> Any:
+        value = cast(ctx, given)
+        for number in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(number, float) and not math.isfinite(number):
+                raise typer.BadParameter(f"{number} is not a finite number.", ctx, parameter)
+            if isinstance(number, int) and not MIN_INTEGER <= number <= MAX_INTEGER:
+                raise typer.BadParameter("the number is beyond 64 bits.", ctx, parameter)
+        return value
+
+    return cast_within_bounds
+
+
 def _options(command: Any) -> set[str]:
     return {option for parameter in command.params for option in parameter.opts}
 
 
-def _built_in(name: str) -> Any:
+def _load_built_in(name: str) -> Any:
     return _command(load_path(f"lexigram.cli.commands.{name}:app"), name)
 
 
-def _contributed(item: CommandContribution) -> Any:
+def _load_contributed_command(item: CommandContribution) -> Any:
     found = load_contributed(item.contributor, item.app_factory_path)
     try:
-        command = _command(found if _is_command(found) else found(), item.name)
+        command = _command(found if _is_command(found) else call_sync(found), item.name)
     except Exception as error:
         raise ContributorError(
             f"{item.app_factory_path}, named by the contributor {item.contributor}, "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
 
-_REQUIREMENT = re.compile(r"^(?P<name>[\w.-]+).*?;\s*.*extra\s*==\s*['\"](?P<extra>[\w-]+)['\"]")
+_NAME = re.compile(r"[\w.-]+")
+_EXTRA = re.compile(r"\bextra\s*==\s*['\"]([\w-]+)['\"]")
 
 
 def lexigram_distributions() -> list[Distribution]:
@@ -27,9 +28,10 @@ def missing_extras(item: Distribution) -> dict[str, list[str]]:
     """Extra -> its requirements that are not installed."""
     missing: dict[str, list[str]] = {}
     for requirement in item.requires or ():
-        match = _REQUIREMENT.match(requirement)
-        if match and not _is_installed(match["name"]):
-            missing.setdefault(match["extra"], []).append(match["name"])
+        name = _NAME.match(requirement)
+        extra = _EXTRA.search(requirement.partition(";")[2])
+        if name and extra and not _is_installed(name[0]):
+            missing.setdefault(extra[1], []).append(name[0])
     return missing
 
 

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from lexigram.cli.errors import TargetError
+from lexigram.concurrency import CallAbortedError, call_sync
 from lexigram.contracts.core.errors import LexigramError
 
 if TYPE_CHECKING:
@@ -55,7 +56,16 @@ def default_target(folder: Path | None = None) -> str | None:
         return None
     except (OSError, ValueError) as error:
         raise TargetError(f"{file} cannot be read: {error}") from error
-    target = content.get("tool", {}).get("lexigram", {}).get("app")
+    except RecursionError:
+        raise TargetError(f"{file} cannot be read: it is nested too deeply") from None
+    target: Any = content
+    for name in ("tool", "lexigram", "app"):
+        if target is not None and not isinstance(target, dict):
+            raise TargetError(
+                f"[tool.lexigram] in {file} is no table",
+                hint='write it as  [tool.lexigram]\n    app = "shop.app:app"',
+            )
+        target = None if target is None else target.get(name)
     if target is not None and not isinstance(target, str):
         raise TargetError(f"[tool.lexigram] app in {file} is {target!r}", hint=f"write {_EXAMPLE}")
     return target
@@ -71,7 +81,12 @@ def add_import_folders() -> None:
 def _import(name: str) -> ModuleType:
     add_import_folders()
     try:
-        return import_module(name)
+        return call_sync(import_module, name)
+    except CallAbortedError as error:
+        raise TargetError(
+            f"importing {name} failed: {error.details['raised']}: {error.cause}",
+            hint='what ends the process belongs under  if __name__ == "__main__":',
+        ) from error
     except LexigramError:
         raise
     except ModuleNotFoundError as error:
@@ -120,7 +135,7 @@ def _application(module: ModuleType, attribute: str, target: str) -> Application
             "arguments that returns one",
             hint=_which(module),
         )
-    made = found()
+    made = call_sync(found)
     if isinstance(made, Application):
         return made
     if inspect.iscoroutine(made):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -9,24 +10,27 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from lexigram.cli.group import Commands, with_global_options
+from lexigram.cli.group import Commands, complete_command
 from lexigram.cli.output import Output
 from lexigram.cli.session import Session
+from lexigram.config.escape import indent_lines
 
-_ABOUT = "Make, run and look into Lexigram applications."
+_ABOUT = "Create, run and inspect Lexigram applications."
 _EPILOG = "MODULE:APP is an Application or a function that returns one, such as shop.app:app."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    _never_fail_on_encoding()
+    _prepare_streams()
     # A mistake in the arguments is found before any option is read, and is shown as asked too.
     session = Session(Output(json="--json" in given, debug="--debug" in given))
     try:
         code: int | None = root_command().main(given, standalone_mode=False, obj=session)
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the end of the process
-        return session.output.fail(error)
+    except SystemExit:
+        raise  # a command of click ends so
+    except BaseException as error:  # noqa: BLE001 - the end of the process, which says why
+        return session.output.fail(error, booted=session.has_booted)
     return code or 0
 
 
@@ -42,7 +46,7 @@ def root_command() -> Any:
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    return with_global_options(get_command(app))
+    return complete_command(get_command(app))
 
 
 def _root(ctx: typer.Context) -> None:
@@ -50,9 +54,22 @@ def _root(ctx: typer.Context) -> None:
         typer.echo(ctx.get_help())
 
 
-def _never_fail_on_encoding() -> None:
-    """A terminal that cannot show an arrow gets a question mark, not a traceback."""
+def _prepare_streams() -> None:
+    """Write every line at once, also into a file or a pipe, and never fail on an encoding."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(errors="replace")
+            # A handler's print must not wait for the end of a process that runs for weeks, and a
+            # terminal that cannot show an arrow gets a question mark, not a traceback.
+            reconfigure(errors="replace", line_buffering=True)
+    if logging.lastResort is not None:  # what is logged before a command sets logging up
+        logging.lastResort.setFormatter(_PlainFormatter())
+
+
+class _PlainFormatter(logging.Formatter):
+    """The message alone, secrets and control characters made harmless."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        from lexigram.config.redact import redact_text
+
+        return indent_lines(redact_text(super().format(record)))

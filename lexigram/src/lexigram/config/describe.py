@@ -7,10 +7,10 @@ from typing import Any, get_args, get_origin
 
 from attrs import frozen
 
-from lexigram.config.fields import is_config_class, settings_of, type_text
-from lexigram.config.model import LexigramConfig
+from lexigram.config.base import is_config_class, settings_of, type_text
+from lexigram.config.model import LexigramConfig, section_path
 from lexigram.config.safe import safe
-from lexigram.config.tree import KeyPath, key_text, section_path, variable_name
+from lexigram.config.tree import KeyPath, key_text, variable_name
 
 
 @frozen(kw_only=True)
@@ -53,7 +53,7 @@ def explain_values(config: LexigramConfig) -> list[ConfigValue]:
 def _variables(model: type[Any], path: KeyPath, above: tuple[Any, ...]) -> Iterator[EnvVariable]:
     for setting in settings_of(model):
         here = (*path, setting.key)
-        nested = _nested(setting.type)
+        nested = _find_config_class(setting.type)
         if setting.internal or (nested and nested[0] in (*above, model)):
             continue
         if nested:
@@ -71,7 +71,7 @@ def _variables(model: type[Any], path: KeyPath, above: tuple[Any, ...]) -> Itera
         )
 
 
-def _nested(kind: Any) -> tuple[type[Any], KeyPath] | None:
+def _find_config_class(kind: Any) -> tuple[type[Any], KeyPath] | None:
     """The config class inside a type, with the key parts that lead to it."""
     if is_config_class(kind):
         return kind, ()
@@ -82,7 +82,7 @@ def _nested(kind: Any) -> tuple[type[Any], KeyPath] | None:
     elif isinstance(origin, type) and issubclass(origin, Sequence):
         steps = ("<n>",)
     for arg in get_args(kind):
-        inner = _nested(arg)
+        inner = _find_config_class(arg)
         if inner:
             return inner[0], (*steps, *inner[1])
     return None

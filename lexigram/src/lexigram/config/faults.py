@@ -1,4 +1,4 @@
-"""A value that does not fit its setting, and how it is told without showing secrets."""
+"""A value that does not fit its setting, and how it is reported without showing secrets."""
 
 from __future__ import annotations
 
@@ -68,18 +68,20 @@ class Fault(Exception):
         guess = self.guess
         if guess is None and self.options and isinstance(self.value, str):
             guess = nearest(self.value, self.options)
-        elif guess is not None and source.startswith(ENV_PREFIX):
+        elif (
+            guess is not None and source.startswith(ENV_PREFIX) and not guess.startswith(ENV_PREFIX)
+        ):
             place = len(self.path) - 1
             guess = variable_name((*set_path[:place], guess, *set_path[place + 1 :]))
         return ConfigProblem(
             source=source,
             key=key_text(self.path),
-            value=self._shown(),
+            value=self._show_value(),
             message=self.message,
             suggestion=guess,
         )
 
-    def _shown(self) -> str | None:
+    def _show_value(self) -> str | None:
         value = self.value
         named = any(isinstance(part, str) and is_secret_name(part) for part in self.path)
         if value is NOTHING_TO_SHOW:
@@ -104,17 +106,53 @@ def unknown(name: str, value: Any, known: Collection[str]) -> Fault:
 
 def unknown_key(
     path: KeyPath, value: Any, known: Collection[str], trace: ConfigTrace
-) -> ConfigProblem:
-    """The problem of a key that nothing declares."""
+) -> ConfigProblem | None:
+    """The problem of a key that nothing declares; None for a variable that is ignored."""
     fault = unknown(str(path[-1]), value, known)
     fault.path = path
-    return fault.problem(trace)
+    return None if is_ignored(fault, trace) else fault.problem(trace)
 
 
-def nearest(name: str, known: Collection[str]) -> str | None:
+def is_ignored(fault: Fault, trace: ConfigTrace) -> bool:
+    """True for an unknown key that variables alone set and that resembles no setting.
+
+    It is noted in the trace: LEX_ may be the prefix of other programs too. For any other unknown
+    variable the fault gets the name that was probably meant.
+    """
+    if not fault.message.startswith(UNKNOWN_KEY):
+        return False
+    names = trace.variables_of(fault.path)
+    if not names:
+        return False
+    fault.guess = _nearest_variable(fault.path, trace.models) or fault.guess
+    if fault.guess is None:
+        trace.ignored.update(names)
+    return fault.guess is None
+
+
+def nearest(name: str, known: Collection[str], cutoff: float = 0.6) -> str | None:
     """The known name that was probably meant, whatever the case."""
     from difflib import get_close_matches
 
     by_lower = {item.lower(): item for item in known}
-    found = get_close_matches(name.lower(), by_lower, 1, 0.6)
+    found = get_close_matches(name.lower(), by_lower, 1, cutoff)
     return by_lower[found[0]] if found else None
+
+
+def _nearest_variable(path: KeyPath, models: Mapping[str, type[Any]]) -> str | None:
+    """The variable that was meant where only the underscores differ: LEX_MAIL_HOST.
+
+    In a name without ``__`` a letter may be wrong besides; in longer ones the section would make
+    all of them similar.
+    """
+    from lexigram.config.describe import env_variables
+
+    variables = [
+        one.name for section, model in models.items() for one in env_variables(model, section)
+    ]
+    by_words = {
+        name.removeprefix(ENV_PREFIX).lower().replace("__", "_"): name for name in variables
+    }
+    words = "_".join(str(part) for part in path).lower()
+    found = nearest(words, by_words, 0.8) if len(path) == 1 else words
+    return by_words.get(found or "")

@@ -14,19 +14,19 @@ from attrs import evolve
 from lexigram.config.base import BaseConfig
 from lexigram.config.errors import ConfigProblem, ConfigSourceError
 from lexigram.config.faults import nearest, unknown_key
-from lexigram.config.model import LexigramConfig
-from lexigram.config.sections import root_fields
+from lexigram.config.model import LexigramConfig, dig, root_fields, section_path
 from lexigram.config.sources import (
     DEFAULT_FILE,
     RESERVED_VARIABLES,
     environment,
+    log_ignored,
     read_aliases,
     read_environment,
     read_yaml,
     variable_path,
 )
 from lexigram.config.structure import REQUIRED, structure
-from lexigram.config.tree import ConfigTree, KeyPath, Text, dig, key_text, section_path
+from lexigram.config.tree import ENV_PREFIX, ConfigTrace, ConfigTree, KeyPath, Text, key_text
 
 C = TypeVar("C", bound=BaseConfig)
 
@@ -79,9 +79,12 @@ def load_config(
     file = Path(base_path) / (path or DEFAULT_FILE)
     tree = read_yaml(file, variables, (lambda: _not_found(file)) if path else None)
     tree.overlay(_read_profile(file, profile, variables))
-    tree.overlay(_aliased(variables, {model.config_section: model, **(sections or {})}))
-    tree.overlay(read_environment(variables, section))
-    return _build(model, tree, section, sections)
+    aliases, known = _read_aliases(variables, {model.config_section: model, **(sections or {})})
+    tree.overlay(aliases)
+    tree.overlay(read_environment(variables, section, known=known))
+    config = _build(model, tree, section, sections)
+    log_ignored(tree.trace)
+    return config
 
 
 def config_from(model: type[C], data: Mapping[str, Any]) -> C:
@@ -97,20 +100,24 @@ def config_from_env(model: type[C], env: Mapping[str, str] | None) -> C:
     """The config object of variables alone."""
     section = section_path(model.config_section)
     variables = environment(env)
-    tree = _aliased(variables, {model.config_section: model})
-    tree.overlay(read_environment(variables, section))
-    return _build(model, tree, section)
+    tree, known = _read_aliases(variables, {model.config_section: model})
+    tree.overlay(read_environment(variables, section, known=known))
+    config = _build(model, tree, section)
+    log_ignored(tree.trace)
+    return config
 
 
-def _aliased(env: Mapping[str, str], models: Mapping[str, type[Any]]) -> ConfigTree:
-    """What variables of other systems say about the sections that are read."""
+def _read_aliases(
+    env: Mapping[str, str], models: Mapping[str, type[Any]]
+) -> tuple[ConfigTree, set[str]]:
+    """What variables of other systems say about the sections that are read, and their names."""
     aliases: dict[str, KeyPath] = {}
     dropped: dict[str, str] = {}
-    for section, model in models.items():
+    for name, model in models.items():
         keys: Mapping[str, str] = getattr(model, "env_aliases", {})
-        aliases |= {name: (*section_path(section), *key.split(".")) for name, key in keys.items()}
+        aliases |= {alias: (*section_path(name), *key.split(".")) for alias, key in keys.items()}
         dropped |= getattr(model, "env_dropped", {})
-    return read_aliases(env, aliases, dropped)
+    return read_aliases(env, aliases, dropped), {*aliases, *dropped}
 
 
 def _not_found(file: Path) -> ConfigProblem:
@@ -145,8 +152,15 @@ def _build(
     section: KeyPath,
     sections: Mapping[str, type[Any]] | None = None,
 ) -> C:
+    tree.trace.models[model.config_section] = model
     inside = key_text(section)
-    problems = [p for p in tree.problems if not p.key or p.key.startswith(inside)]
+    roots = {*tree.trace.models, *(sections or ()), *(str(part) for part in section[:1])}
+    problems = [
+        problem
+        for problem in tree.problems
+        if (not problem.key or problem.key.startswith(inside))
+        and not _is_foreign(problem, roots, tree.trace)
+    ]
     # A file that could not be read is no reason to call its settings missing.
     unread = any(not problem.key for problem in problems)
     data = dig(tree.data, section)
@@ -161,6 +175,18 @@ def _build(
     return evolve(config, **bound)
 
 
+def _is_foreign(problem: ConfigProblem, roots: set[str], trace: ConfigTrace) -> bool:
+    """True for a variable that is no name of a setting and resembles no section: it is ignored."""
+    if not problem.source.startswith(ENV_PREFIX):
+        return False
+    first = next(filter(None, variable_path(problem.source)), "")
+    known = {*roots, *root_fields(LexigramConfig), *_RESERVED_KEYS} - {""}
+    if nearest(first, known) is not None:
+        return False
+    trace.ignored.add(problem.source)
+    return True
+
+
 def _split(
     model: type[LexigramConfig],
     tree: ConfigTree,
@@ -171,12 +197,14 @@ def _split(
     own = root_fields(model)
     rest = {key: value for key, value in tree.data.items() if key not in own}
     known = {*own, *(models or ())}
+    tree.trace.models.update(models or {})
     raw: dict[str, Any] = {}
     for key, value in rest.items():
         content = _section(value)
         if content is None:
             names = known | _RESERVED_KEYS if isinstance(value, Text) else known
-            problems.append(unknown_key((key,), value, names, tree.trace))
+            problem = unknown_key((key,), value, names, tree.trace)
+            problems += [] if problem is None else [problem]
         else:
             raw[key] = content
     holder = LexigramConfig(sections=raw, trace=tree.trace)
@@ -198,6 +226,6 @@ def _section(value: Any) -> Any:
 
         try:
             return json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     return None if isinstance(value, str | int | float | list) else value

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from attrs import Attribute, evolve, field, frozen
 from attrs.validators import gt
 
-from lexigram.config.base import BaseConfig
+from lexigram.config.base import BaseConfig, settings_of
+from lexigram.config.errors import ConfigIssue, ConfigProblem, ConfigSourceError
+from lexigram.config.faults import unknown_key
 from lexigram.config.secrets import INTERNAL, doc
-from lexigram.config.tree import ConfigTrace
-
-if TYPE_CHECKING:
-    from lexigram.config.errors import ConfigIssue
+from lexigram.config.sources import log_ignored
+from lexigram.config.structure import structure
+from lexigram.config.tree import ConfigTrace, KeyPath
 
 M = TypeVar("M")
 
@@ -121,30 +122,47 @@ class LexigramConfig(BaseConfig):
 
     def get_section(self, name: str, model: type[M]) -> M:
         """The section ``name`` (dotted for a part of one) as ``model``; absent: its defaults."""
-        from lexigram.config.sections import read_section
-
-        return read_section(self, name, model)
+        self.trace.models[name] = model
+        found, problems = _structure_section(self, name, model)
+        log_ignored(self.trace)
+        if problems:
+            raise ConfigSourceError(problems)
+        assert found is not None
+        return found
 
     def check_sections(self, claimed: Iterable[str]) -> None:
         """Refuse sections that none of the ``claimed`` (dotted) names covers."""
-        from lexigram.config.sections import refuse_unclaimed
-
-        refuse_unclaimed(self, claimed)
+        problems = _find_unclaimed(self, claimed)
+        if problems:
+            raise ConfigSourceError(problems)
 
     def bind_sections(self, models: Mapping[str, type[Any]]) -> LexigramConfig:
         """This configuration with each section structured by its model, absent ones too.
 
         Unclaimed sections and the problems of all sections are raised together.
         """
-        from lexigram.config.sections import bind
+        self.trace.models.update(models)
+        problems = _find_unclaimed(self, models)
+        sections = {name: one for name, one in self.sections.items() if not self._is_ignored(name)}
+        for name, model in models.items():
+            found, wrong = _structure_section(self, name, model)
+            problems += wrong
+            # A dotted name is a part of a section that stays raw.
+            if len(section_path(name)) == 1 and name not in root_fields(type(self)):
+                sections[name] = found
+        if problems:
+            raise ConfigSourceError(problems)
+        return evolve(self, sections=sections)
 
-        return bind(self, models)
+    def _is_ignored(self, section: str) -> bool:
+        names = self.trace.variables_of((section,))
+        return bool(names) and self.trace.ignored.issuperset(names)
 
     def to_safe_dict(self) -> dict[str, Any]:
         """All settings and sections as plain data, with secrets as ``***``.
 
-        In a raw section only names tell what is secret; ``bind_sections`` makes the marks of
-        the config classes count.
+        A raw section hides settings by their names; after ``bind_sections`` also those that
+        the config classes mark as secret.
         """
         from lexigram.config.safe import safe
 
@@ -152,17 +170,71 @@ class LexigramConfig(BaseConfig):
 
     def validate_for_environment(self, env: Environment | None = None) -> list[ConfigIssue]:
         """What is wrong for ``env`` (default: the configured one), sections included."""
-        from lexigram.config.errors import ConfigIssue
-
         env = env or self.env
         issues: list[ConfigIssue] = []
         if self.debug and env is Environment.PRODUCTION:
             suggestion = "set debug: false (or LEX_DEBUG=false)"
             text = "must not be on in production"
             issues.append(ConfigIssue(field="debug", message=text, suggestion=suggestion))
+        issues += [_build_ignored_issue(name) for name in sorted(self.trace.ignored)]
         parts = {"logging": self.logging, "health": self.health, "app": self.app, **self.sections}
         for name, part in parts.items():
             if isinstance(part, BaseConfig):
                 found = part.validate_for_environment(env)
                 issues += [evolve(issue, field=f"{name}.{issue.field}") for issue in found]
         return issues
+
+
+def _build_ignored_issue(variable: str) -> ConfigIssue:
+    text = "is an unknown variable, which is ignored"
+    suggestion = "correct its name, or leave it to the program that reads it"
+    return ConfigIssue(field=variable, message=text, severity="warning", suggestion=suggestion)
+
+
+def root_fields(model: type[LexigramConfig]) -> tuple[str, ...]:
+    """The names a root configuration class keeps for itself; all others are sections."""
+    return tuple(setting.key for setting in settings_of(model) if not setting.internal)
+
+
+def section_path(section: str) -> KeyPath:
+    """The key path of a dotted section name; the empty name is the root."""
+    return tuple(section.split(".")) if section else ()
+
+
+def dig(data: Any, path: KeyPath) -> Any:
+    """The value at ``path``, an empty mapping where there is none, or what bars the way."""
+    for part in path:
+        if not isinstance(data, Mapping):
+            break
+        data = data.get(part)
+    return {} if data is None else data
+
+
+def _structure_section(
+    config: LexigramConfig, name: str, model: type[M]
+) -> tuple[M | None, list[ConfigProblem]]:
+    path = section_path(name)
+    own = root_fields(type(config))
+    data: Any = {path[0]: getattr(config, name)} if name in own else config.sections
+    return structure(model, dig(data, path), path, config.trace)
+
+
+def _find_unclaimed(config: LexigramConfig, claimed: Iterable[str]) -> list[ConfigProblem]:
+    names = frozenset(section_path(name) for name in claimed)
+    known = names | {(name,) for name in root_fields(type(config))}
+    return list(_find_uncovered(config.sections, known, config.trace, ()))
+
+
+def _find_uncovered(
+    data: Mapping[str, Any], names: frozenset[KeyPath], trace: ConfigTrace, path: KeyPath
+) -> Iterator[ConfigProblem]:
+    depth = len(path)
+    known = {str(name[depth]) for name in names if name[:depth] == path and len(name) > depth}
+    for key, value in data.items():
+        here = (*path, key)
+        if here in names:
+            continue
+        if key in known and isinstance(value, Mapping):
+            yield from _find_uncovered(value, names, trace, here)
+        elif (problem := unknown_key(here, value, known, trace)) is not None:
+            yield problem

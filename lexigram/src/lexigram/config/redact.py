@@ -1,4 +1,4 @@
-"""Tell by name or shape what is secret, and hide it wherever values are shown."""
+"""Recognise secrets by name or shape, and hide them wherever values are shown."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ MAX_TEXT_LENGTH = 64 * 1024
 _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
 _WHOLE_URL = re.compile(r"^([^:]*://)(.*)@", re.DOTALL)
 # Every expression below reads a text once: possessive quantifiers and the look-behind keep it from
-# starting again inside of what it has already seen.
+# starting again inside of what it has already seen. No group is repeated possessively: Python 3.11.2,
+# which Debian 12 has, then drops the first character of the group that follows.
 _RUN_WITH_URL = re.compile(r"[^\s'\"]++")
 _AUTHORITY_ENDS = re.compile(r"[/?#]")
 _PASSWORD_BEGINS = re.compile(r"[^:/@]*+:")
 _NAME_IN_TEXT = re.compile(
-    r"(?<![\w.-])(?:(?![A-Za-z_])[\w.-])*+([A-Za-z_][\w.-]*+)[\"']?+\s*+[=:]\s*+(?!//)"
+    r"(?<![\w.-])(?:(?![A-Za-z_])[\w.-])*([A-Za-z_][\w.-]*+)[\"']?+\s*+[=:]\s*+(?!//)"
 )
 _VALUE_IN_TEXT = re.compile(
-    r"\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|(?:(?:bearer|basic|digest|token)\s+)?[^\s&;]+",
+    r"\"[^\"\\]*+(?:\\.[^\"\\]*+)*\"|'[^'\\]*+(?:\\.[^'\\]*+)*'|(?:(?:bearer|basic|digest|token)\s+)?[^\s&;]+",
     re.IGNORECASE,
 )
 # In a text that was cut: the quotation mark at its end may be missing.
 _VALUE_IN_CUT_TEXT = re.compile(
-    r"\"(?:[^\"\\]|\\.)*+(?:\"|\\?\Z)|'(?:[^'\\]|\\.)*+(?:'|\\?\Z)"
+    r"\"[^\"\\]*+(?:\\.[^\"\\]*+)*(?:\"|\\?\Z)|'[^'\\]*+(?:\\.[^'\\]*+)*(?:'|\\?\Z)"
     r"|(?:(?:bearer|basic|digest|token)\s+)?[^\s&;]+",
     re.IGNORECASE,
 )
@@ -67,7 +68,7 @@ def resembles_secret_name(name: str) -> bool:
 
 
 def mask(value: Any) -> Any:
-    """``***`` for a secret value; None and empty text stay, they tell that nothing is set."""
+    """``***`` for a secret value; None and empty text stay: they show that nothing is set."""
     empty = value is None or value == "" or (isinstance(value, SecretStr) and not value)
     return (None if value is None else "") if empty else MASK
 
@@ -80,7 +81,7 @@ def mask_url(value: str) -> str:
 def redact_text(text: str) -> str:
     """Free text with URL credentials, ``key=value`` secrets and bearer tokens hidden.
 
-    Best effort: a secret in running text without a name beside it cannot be told apart. A text
+    Best effort: a secret in running text without a name beside it is not recognised. A text
     longer than ``MAX_TEXT_LENGTH`` is truncated, with a note that gives its length.
     """
     length = len(text)

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any
 
-from lexigram.config.fields import is_config_class, settings_of
+from lexigram.config.base import is_config_class, settings_of
 from lexigram.config.redact import is_secret_name, mask, mask_url
 from lexigram.config.secrets import SecretStr
 from lexigram.config.tree import SecretText

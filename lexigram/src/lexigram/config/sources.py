@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +16,7 @@ from lexigram.config.tree import (
     ENV_DELIMITER,
     ENV_PREFIX,
     Broken,
+    ConfigTrace,
     ConfigTree,
     KeyPath,
     SecretText,
@@ -43,9 +44,10 @@ FALSE_WORDS: Final = frozenset({"false", "0", "no", "off"})
 _TAGS = frozenset(
     f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null")
 )
-# Dropped variables that were told already.
-_told: set[str] = set()
+# Variables without an effect that were logged already.
+_logged: set[str] = set()
 _log = logging.getLogger(__name__)
+_NESTING = 30  # levels of brackets and indentation; nobody writes half of it
 _DOCUMENT_VALUES = 20_000  # far more than anybody writes; aliases of aliases would make billions
 _VARIABLE = re.compile(r"\$(\$?)\{([A-Za-z_]\w*)(?::([^}]*))?\}")
 
@@ -61,10 +63,16 @@ def flag(name: str, env: Mapping[str, str] | None = None) -> bool:
     return environment(env).get(name, "").strip().lower() in TRUE_WORDS
 
 
-def read_environment(env: Mapping[str, str], section: KeyPath = ()) -> ConfigTree:
-    """All LEX_ variables as a tree; with a ``section``, only those below it."""
+def read_environment(
+    env: Mapping[str, str], section: KeyPath = (), *, known: Collection[str] = ()
+) -> ConfigTree:
+    """All LEX_ variables as a tree; with a ``section``, only those below it.
+
+    ``known``: variables with a meaning of their own, such as aliases.
+    """
     tree = ConfigTree()
-    names = (name for name in env if name.startswith(ENV_PREFIX) and name not in RESERVED_VARIABLES)
+    not_settings = {*RESERVED_VARIABLES, *known}
+    names = (name for name in env if name.startswith(ENV_PREFIX) and name not in not_settings)
     paths = sorted((variable_path(name), name) for name in names)
     # Parents first, so that a variable for a whole section meets those for parts of it.
     for path, name in sorted(paths, key=lambda item: len(item[0])):
@@ -77,16 +85,24 @@ def read_environment(env: Mapping[str, str], section: KeyPath = ()) -> ConfigTre
 def read_aliases(
     env: Mapping[str, str], aliases: Mapping[str, KeyPath], dropped: Mapping[str, str]
 ) -> ConfigTree:
-    """Variables that are known under a name without LEX_; those without an effect are told."""
+    """Variables that are known under a name without LEX_; those without an effect are logged once."""
     tree = ConfigTree()
     for name, path in aliases.items():
         if name in env:
             _set_variable(tree, path, name, env[name])
     for name, reason in dropped.items():
-        if name in env and name not in _told:
-            _told.add(name)
+        if name in env and name not in _logged:
+            _logged.add(name)
             _log.warning("the variable %s has no effect: %s", name, reason)
     return tree
+
+
+def log_ignored(trace: ConfigTrace) -> None:
+    """Log the variables that resemble no setting: in one line, each once in a process."""
+    names = sorted(trace.ignored - _logged)
+    if names:
+        _logged.update(names)
+        _log.warning("unknown variables are ignored: %s", ", ".join(names))
 
 
 def variable_path(name: str) -> tuple[str, ...]:
@@ -101,18 +117,26 @@ def read_yaml(
 
     ``missing`` gives the problem of a file that is not there; without it that is fine.
     """
-    import yaml
-
     tree = ConfigTree()
     try:
-        loader = _loader_class()(path.read_text(encoding="utf-8"))
-        node = loader.get_single_node()
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         tree.problems += [missing()] if missing else []
+        return tree
     except OSError as error:
         tree.problems.append(_problem(path, f"cannot be read: {error.strerror or error}"))
+        return tree
     except UnicodeDecodeError as error:
         tree.problems.append(_problem(path, f"is not UTF-8 text (byte {error.start})"))
+        return tree
+    except ValueError:  # a NUL or a lone surrogate, from LEX_PROFILE
+        tree.problems.append(ConfigProblem(source=ascii(str(path)), message="is no name of a file"))
+        return tree
+    import yaml  # 10 ms: not paid where there is no file
+
+    try:
+        loader = _loader_class()(text)
+        node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         tree.problems.append(_yaml_problem(path, error))
     except yaml.YAMLError as error:
@@ -134,11 +158,11 @@ def read_yaml_document(text: str, name: str) -> ConfigTree:
 
     tree = ConfigTree()
     try:
-        loader = _loader_class()(text)
+        loader = _loader_class(2 * _DOCUMENT_VALUES)(text)  # its keys are nodes too
         node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         tree.problems.append(_yaml_problem(name, error, column_in_place=True))
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         reason = str(error).splitlines()[0]
         tree.problems.append(_problem(name, f"is not valid YAML: {reason}"))
     else:
@@ -258,7 +282,9 @@ class _YamlReader:
                 missing.append(name)
             return self.env.get(name, default or "")
 
-        value = _VARIABLE.sub(replace, text)
+        # Up to the last brace: each of many that are not closed would be read to the end of the text.
+        end = text.rfind("}") + 1
+        value = _VARIABLE.sub(replace, text[:end]) + text[end:]
         for name in missing:
             text = f"variable {name} is not set; ${{{name}:default}} would give a default"
             self.report(place, path, text)
@@ -300,12 +326,37 @@ class _DocumentReader(_YamlReader):
 
 
 @cache
-def _loader_class() -> type[SafeLoader]:
-    """A YAML loader with the scalars of YAML 1.2: no sexagesimal, octal or date surprises."""
+def _loader_class(max_nodes: int | None = None) -> type[SafeLoader]:
+    """A YAML loader with the scalars of YAML 1.2: no sexagesimal, octal or date surprises.
+
+    It stops at the first bracket or line that is nested too deeply, and after ``max_nodes``.
+    """
     import yaml
+    from yaml.scanner import ScannerError
 
     class Loader(yaml.SafeLoader):
         yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML's own way to declare it
+        nodes = depth = 0
+
+        def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 - PyYAML's
+            # Here and not below: the scanner is up to 1,024 brackets ahead, and looks at every
+            # open one for each (5,000 of them: 4 s).
+            self.refuse(self.flow_level >= _NESTING, f"nested deeper than {_NESTING} levels")
+            super().fetch_flow_collection_start(TokenClass)
+
+        def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+            self.nodes += 1
+            self.depth += 1
+            many = max_nodes is not None and self.nodes > max_nodes
+            self.refuse(many, f"the document has more than {max_nodes} keys and values")
+            self.refuse(self.depth > _NESTING, f"nested deeper than {_NESTING} levels")
+            found = super().compose_node(parent, index)
+            self.depth -= 1
+            return found
+
+        def refuse(self, condition: bool, problem: str) -> None:
+            if condition:
+                raise ScannerError(None, None, problem, self.get_mark())
 
     number = r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9_]*)(?:\.[0-9_]*)?)"
     for tag, pattern, first in (

@@ -11,13 +11,13 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
+from lexigram.config.base import Setting, is_config_class, options_of, settings_of, type_text
 from lexigram.config.errors import ConfigProblem
-from lexigram.config.faults import NOTHING_TO_SHOW, Fault, unknown
-from lexigram.config.fields import Setting, is_config_class, options_of, settings_of, type_text
+from lexigram.config.faults import NOTHING_TO_SHOW, Fault, is_ignored, unknown
 from lexigram.config.redact import redact_text, scrub
 from lexigram.config.secrets import SecretStr
 from lexigram.config.sources import FALSE_WORDS, TRUE_WORDS
-from lexigram.config.tree import Broken, ConfigTrace, KeyPath, SecretText, Text
+from lexigram.config.tree import Broken, ConfigTrace, KeyPath, SecretText, Text, without
 from lexigram.contracts.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -36,9 +36,17 @@ def structure(
     ``path`` is where the value stands in the whole configuration.
     """
     try:
+        if value == {} and is_config_class(model):
+            # All defaults: nothing to convert, so cattrs need not be imported.
+            return _defaults(model), []
         return _converter().structure(value, model), []
     except Fault as fault:
         faults = list(fault.under(path))
+    ignored = [fault.path for fault in faults if is_ignored(fault, trace)]
+    if ignored:
+        for place in ignored:
+            value = without(value, place[len(path) :])
+        return structure(model, value, path, trace)
     # A broken value was reported by the reader of its source.
     return None, [fault.problem(trace) for fault in faults if not isinstance(fault.value, Broken)]
 
@@ -220,7 +228,7 @@ def _mapping(value: Any, kind: Any, converter: Converter) -> dict[Any, Any]:
     items = _entries(value, kind)
 
     def entry(key: Any, item: Any) -> tuple[Any, Any]:
-        # A key that is wrong is told first: it may say what its value was meant to be.
+        # A wrong key is reported first: it may show what its value was meant to be.
         return _key(key, key_kind, converter), converter.structure(item, item_kind)
 
     return dict(_each(items.items(), entry))
@@ -246,7 +254,7 @@ def _json(value: Text, shape: type, kind: Any) -> Any:
 
     try:
         data = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         data = None
     if not isinstance(data, shape):
         raise Fault(NOTHING_TO_SHOW, f"expected {type_text(kind)} as JSON")
@@ -281,7 +289,7 @@ def _each(items: Iterable[tuple[Any, Any]], structure_one: Callable[[Any, Any], 
 # --- config classes ------------------------------------------------------------------------------
 
 
-def _instance(value: Any, cls: type, converter: Converter) -> Any:
+def _instance(value: Any, cls: type[Any], converter: Converter) -> Any:
     if isinstance(value, cls):
         return value
     settings = {item.key: item for item in settings_of(cls) if not item.internal}
@@ -298,10 +306,24 @@ def _instance(value: Any, cls: type, converter: Converter) -> Any:
             if key in entries:
                 given[key] = _setting(entries[key], setting, converter)
             elif setting.default is None:
-                raise Fault(NOTHING_TO_SHOW, f"{REQUIRED}{type_text(setting.type)}")
+                raise _missing(setting)
         except Fault as fault:
             faults += fault.under((key,), secret=setting.secret)
     return _build(cls, given, faults)
+
+
+def _defaults(cls: type[Any]) -> Any:
+    missing = [
+        fault
+        for setting in settings_of(cls)
+        if setting.default is None and not setting.internal
+        for fault in _missing(setting).under((setting.key,), secret=setting.secret)
+    ]
+    return _build(cls, {}, missing)
+
+
+def _missing(setting: Setting) -> Fault:
+    return Fault(NOTHING_TO_SHOW, f"{REQUIRED}{type_text(setting.type)}")
 
 
 def _setting(value: Any, setting: Setting, converter: Converter) -> Any:

@@ -44,6 +44,10 @@ class ConfigTrace:
     def __init__(self) -> None:
         self._leaves: dict[KeyPath, str] = {}
         self._containers: dict[KeyPath, str] = {}
+        # Section -> config class, as far as they are known: what variables can be called.
+        self.models: dict[str, type[Any]] = {}
+        # Variables that resemble no setting.
+        self.ignored: set[str] = set()
 
     def record(self, path: KeyPath, source: str, *, container: bool = False) -> None:
         """Remember that the value at ``path`` came from ``source``."""
@@ -57,6 +61,8 @@ class ConfigTrace:
 
     def add(self, other: ConfigTrace) -> None:
         """Take over all entries of ``other``; they win."""
+        self.models.update(other.models)
+        self.ignored.update(other.ignored)
         self._leaves.update(other._leaves)
         self._containers.update(other._containers)
 
@@ -66,6 +72,12 @@ class ConfigTrace:
         # A variable may hold a whole section as JSON: then it is the source of all below.
         above = (path[:length] for length in range(len(path), 0, -1))
         return next((self._leaves[p] for p in above if p in self._leaves), DEFAULT_SOURCE)
+
+    def variables_of(self, path: KeyPath) -> list[str]:
+        """The variables that set the value at ``path``; none if anything else sets a part of it."""
+        known = (self._leaves, self._containers)
+        sources = [s for part in known for p, s in part.items() if p[: len(path)] == path]
+        return sources if all(source.startswith(ENV_PREFIX) for source in sources) else []
 
     def place_of(self, path: KeyPath) -> tuple[str, KeyPath]:
         """Where to look to repair ``path``: a source, and the key path that source really sets."""
@@ -149,18 +161,17 @@ def variable_name(path: KeyPath) -> str:
     return ENV_PREFIX + ENV_DELIMITER.join(str(part) for part in path).upper()
 
 
-def section_path(section: str) -> KeyPath:
-    """The key path of a dotted section name; the empty name is the root."""
-    return tuple(section.split(".")) if section else ()
-
-
-def dig(data: Any, path: KeyPath) -> Any:
-    """The value at ``path``, an empty mapping where there is none, or what bars the way."""
-    for part in path:
-        if not isinstance(data, Mapping):
-            break
-        data = data.get(part)
-    return {} if data is None else data
+def without(data: Any, path: KeyPath) -> Any:
+    """The data without the value at ``path``; what is not on the way is shared."""
+    key, *rest = path
+    if isinstance(data, Mapping):
+        kept = {name: value for name, value in data.items() if rest or name != key}
+        if rest and key in kept:
+            kept[key] = without(kept[key], tuple(rest))
+        return kept
+    if isinstance(data, list) and rest:
+        return [without(item, tuple(rest)) if n == key else item for n, item in enumerate(data)]
+    return data
 
 
 def _leaves(value: Any, path: KeyPath) -> Iterator[KeyPath]:

@@ -1,26 +1,35 @@
-"""One registration: what provides a key, for how long, owned by which module, and its state."""
+"""One registration: what provides a key, for how long, owned by which module, and its state.
+
+The registrar records them, each with the line it was written on.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from enum import Enum, auto
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from lexigram.contracts.core.di import ServiceScope
 from lexigram.di.errors import RegistrationError
 from lexigram.di.markers import Key, origin_of, show
-from lexigram.di.signature import Parameter, key_of, type_arguments
+from lexigram.di.signature import Parameter, key_of, key_with_name, type_arguments
 
 if TYPE_CHECKING:
-    from lexigram.di.build import Pending
+    from lexigram.contracts.core.errors import LexigramError
+    from lexigram.di._build import Pending
+    from lexigram.di._visibility import Conditions
+    from lexigram.di.container import Container
     from lexigram.di.module import ModuleNode
-    from lexigram.di.problems import Site
     from lexigram.di.provider import Provider
 
 
+_OWN_FOLDER = f"{Path(__file__).parent}{os.sep}"
 INLINE_CAP = 8  # nodes of one generated function
 
 
@@ -45,6 +54,27 @@ class Target(NamedTuple):
     type_arguments: dict[Any, Any]
 
 
+class Site(NamedTuple):
+    """A place in a source file."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        relative = os.path.relpath(self.file)
+        return f"{self.file if relative.startswith('..') else relative}:{self.line}"
+
+
+class Entry(NamedTuple):
+    """A function that is called, not resolved: announced, so that the freeze checks it."""
+
+    function: Callable[..., Any]
+    given: tuple[str, ...]
+    takes_arguments: bool
+    role: str | None
+    in_scope: bool
+
+
 class Binding:
     """The record behind one dependency-injector provider.
 
@@ -54,6 +84,7 @@ class Binding:
 
     __slots__ = (
         "chunk",
+        "in_scope",
         "is_default",
         "is_open",
         "key",
@@ -71,6 +102,7 @@ class Binding:
         "pinned",
         "position",
         "provider",
+        "role",
         "site",
         "size",
         "stash",
@@ -94,6 +126,7 @@ class Binding:
         order: int = 0,
         when: Any = None,
         is_default: bool = False,
+        role: str | None = None,
     ) -> None:
         self.key = key
         self.lifetime = lifetime
@@ -103,6 +136,8 @@ class Binding:
         self.viewpoint = module
         self.owner = owner
         self.site = site
+        self.in_scope = True  # whether a feature of its module could have it
+        self.role = role  # of a function that is called, not resolved: "job 'send_mail'"
         self.order = order
         self.when = when
         self.is_default = is_default  # yields to any other binding of its key
@@ -177,6 +212,130 @@ class Binding:
         return f"<Binding {self.name} {self.lifetime.value} of {self.module.name}>"
 
 
+class Registrar:
+    """Records bindings on behalf of one provider of one module."""
+
+    def __init__(self, container: Container, node: ModuleNode, owner: Provider | None) -> None:
+        self.container = container
+        self.node = node
+        self._owner = owner
+
+    def singleton(
+        self,
+        service: Any,
+        implementation: Any = None,
+        *,
+        name: str | None = None,
+        factory: Callable[..., Any] | None = None,
+        when: Any = None,
+    ) -> None:
+        """Bind one shared object: a class, a factory, or an instance already built."""
+        self._record(service, implementation, factory, ServiceScope.SINGLETON, name, when)
+
+    def scoped(
+        self,
+        service: Any,
+        implementation: Any = None,
+        *,
+        name: str | None = None,
+        factory: Callable[..., Any] | None = None,
+        when: Any = None,
+    ) -> None:
+        """Bind one object per scope."""
+        self._record(service, implementation, factory, ServiceScope.SCOPED, name, when)
+
+    def transient(
+        self,
+        service: Any,
+        implementation: Any = None,
+        *,
+        name: str | None = None,
+        factory: Callable[..., Any] | None = None,
+        when: Any = None,
+    ) -> None:
+        """Bind a new object per request."""
+        self._record(service, implementation, factory, ServiceScope.TRANSIENT, name, when)
+
+    def bind(self, service: Any, value: Any, *, name: str | None = None) -> None:
+        """Bind a value as it is, even if it is a class or a function."""
+        self._add(
+            key_with_name(service, name), ServiceScope.SINGLETON, target_of_value(value), None
+        )
+
+    def promise(self, service: Any, *, name: str | None = None) -> None:
+        """Announce a value that this provider will ``bind`` during its boot."""
+        target = Target(Kind.PROMISE, None, {})
+        self._add(key_with_name(service, name), ServiceScope.SINGLETON, target, None)
+
+    def decorate(
+        self, service: Any, decorator: Callable[..., Any], *, name: str | None = None
+    ) -> None:
+        """Wrap what provides ``service``; the decorator takes the inner one by annotation."""
+        self.container.add_decorator(self.node, key_with_name(service, name), decorator, _caller())
+
+    def check_entry(
+        self,
+        func: Callable[..., Any],
+        *,
+        given: Collection[str] = (),
+        arguments: bool = False,
+        role: str | None = None,
+        in_scope: bool = True,
+    ) -> None:
+        """Have a function that ``entry`` compiles later checked with the graph at freeze.
+
+        ``given`` are parameters that its caller passes. With ``arguments`` the caller passes
+        those too whose types are data that nobody binds. ``role`` is how reports call it, and
+        ``in_scope`` whether ``scope()`` of this module takes such functions.
+        """
+        self.container.add_entry(self.node, Entry(func, tuple(given), arguments, role, in_scope))
+
+    def report(self, error: LexigramError) -> None:
+        """Have the freeze report an error of this module with all that is wrong with the graph."""
+        self.container.add_error(error)
+
+    def has(self, service: Any, *, name: str | None = None) -> bool:
+        """True when this module has registered the key so far."""
+        key = key_with_name(service, name)
+        return any(item.key == key and item.module is self.node for item in self.container.bindings)
+
+    def _record(
+        self,
+        service: Any,
+        implementation: Any,
+        factory: Callable[..., Any] | None,
+        lifetime: ServiceScope,
+        name: str | None,
+        when: Any,
+    ) -> None:
+        target = describe_target(service, implementation, factory, lifetime)
+        self._add(key_with_name(service, name), lifetime, target, when)
+
+    def _add(self, key: Key, lifetime: ServiceScope, target: Target, when: Any) -> None:
+        self.container.add(
+            Binding(
+                key,
+                lifetime,
+                target,
+                module=self.node,
+                owner=self._owner,
+                site=_caller(),
+                order=len(self.container.bindings),
+                when=when,
+                is_default=when is unbound,
+            )
+        )
+
+
+def unbound(conditions: Conditions) -> bool:
+    """``when=unbound``: a default that steps back when another provider binds the key.
+
+    It is left out when its module sees another; and where a module sees both it and another
+    one that its own module does not see, the other is meant.
+    """
+    return not conditions.taken()
+
+
 def describe_target(
     service: Any,
     implementation: Any,
@@ -210,15 +369,15 @@ def describe_target(
             f"{show(key)} is {lifetime.value}, but {target!r} is already built",
             hint=f"register it as singleton, or pass a class or factory={type(target).__name__}",
         )
-    return given(target)
+    return target_of_value(target)
 
 
-def given(value: Any) -> Target:
+def target_of_value(value: Any) -> Target:
     """A value as it is."""
     return Target(Kind.VALUE, value, {})
 
 
-def called(target: Callable[..., Any]) -> Target:
+def target_of_call(target: Callable[..., Any]) -> Target:
     """A function or class to be called."""
     return Target(kind_of(target), target, {})
 
@@ -264,3 +423,11 @@ def _generator_behind(factory: Callable[..., Any]) -> Callable[..., Any]:
         behind: Callable[..., Any] = inspect.unwrap(factory)
         return behind
     return factory
+
+
+def _caller() -> Site:
+    """File and line of the registration: the first frame outside this package."""
+    frame = sys._getframe(2)
+    while frame.f_code.co_filename.startswith(_OWN_FOLDER) and frame.f_back is not None:
+        frame = frame.f_back
+    return Site(frame.f_code.co_filename, frame.f_lineno)

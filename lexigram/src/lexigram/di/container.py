@@ -10,10 +10,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lexigram.contracts.core.di import ServiceScope
-from lexigram.di import problems as words
-from lexigram.di.binding import Binding, Kind, Target, called, given
-from lexigram.di.build import Builder, Reach, awaits, outside_scope
-from lexigram.di.compile import Compiler
+from lexigram.di import _problems as words
+from lexigram.di._build import Builder, Reach, awaits, outside_scope
+from lexigram.di._compile import Compiler
+from lexigram.di._diagram import ObjectGraphDiagram
+from lexigram.di._graph import ObjectGraph
+from lexigram.di._problems import Problem, spell
+from lexigram.di._resolver import BootContainer, Locator, Override, Resolver
+from lexigram.di._visibility import Conditions, Visibility, sift
+from lexigram.di.binding import (
+    Binding,
+    Entry,
+    Kind,
+    Registrar,
+    Site,
+    Target,
+    target_of_call,
+    target_of_value,
+    unbound,
+)
 from lexigram.di.decorators import marked_lifetime
 from lexigram.di.errors import (
     AsyncDependencyError,
@@ -22,18 +37,13 @@ from lexigram.di.errors import (
     OverrideError,
     RegistrationError,
 )
-from lexigram.di.graph import ObjectGraph
 from lexigram.di.markers import Key, show
 from lexigram.di.module import ModuleGraph, ModuleLike, ModuleNode
-from lexigram.di.picture import Picture
-from lexigram.di.problems import Site, spell
-from lexigram.di.registrar import Conditions, Registrar, sift, unbound
-from lexigram.di.resolver import BootContainer, Locator, Override, Resolver
 from lexigram.di.scope import Scope
 from lexigram.di.signature import injectable_aliases, key_of, parameters
-from lexigram.di.visibility import Visibility
 
 if TYPE_CHECKING:
+    from lexigram.contracts.core.errors import LexigramError
     from lexigram.di.provider import Provider
 
 __all__ = [
@@ -71,6 +81,8 @@ class Container(Resolver, Registrar):
         self._model = _providers
         self._graph: ObjectGraph | None = None
         self._decorators: list[tuple[ModuleNode, Key, Callable[..., Any], Site]] = []
+        self._entries: list[tuple[ModuleNode, Entry]] = []
+        self._reported: list[Problem] = []
         self._replaced: set[tuple[ModuleNode, Key]] = set()
         self._resolvers: dict[ModuleNode, Resolver] = {}
         self._reach: dict[Binding, Reach] = {}
@@ -123,7 +135,7 @@ class Container(Resolver, Registrar):
             self._graph = self._make_graph()
             self._decorate(self._graph)
             standins = self._replace(self._graph, overrides or {})
-            self._graph.validate()
+            self._graph.validate(self._entries)
             self._check_standins(self._graph, standins)
             if self._graph.problems:
                 raise self._invalid(self._graph, time.perf_counter() - started)
@@ -165,9 +177,9 @@ class Container(Resolver, Registrar):
             if item.kind is Kind.PROMISE and not item.made and item.stash is None
         ]
 
-    def graph(self) -> Picture:
-        """The object graph, to be drawn: ``.mermaid()``, ``.dot()``, ``.to_dict()``."""
-        return Picture(self.name, self.checked_graph().bindings)
+    def graph(self) -> ObjectGraphDiagram:
+        """The object graph, as a diagram: ``.mermaid()``, ``.dot()``, ``.to_dict()``."""
+        return ObjectGraphDiagram(self.name, self.checked_graph().bindings)
 
     async def aclose(self, error: BaseException | None = None) -> None:
         """Tear down generator singletons in reverse; each sees ``error``."""
@@ -213,6 +225,22 @@ class Container(Resolver, Registrar):
             )
         self._decorators.append((node, key, decorator, site))
 
+    def add_entry(self, node: ModuleNode, entry: Entry) -> None:
+        """Take in a function that the freeze checks."""
+        self._demand_open(f"{show(entry.function)} was announced")
+        self._entries.append((node, entry))
+
+    def add_error(self, error: LexigramError) -> None:
+        """Take in what the freeze reports with what it finds."""
+        self._demand_open(f"{error.message!r} was reported")
+        self._reported.append(words.reported(error))
+
+    def _demand_open(self, what: str) -> None:
+        if self._graph is not None:
+            raise RegistrationError(
+                f"{what} after the container froze", hint="do it in Provider.register()"
+            )
+
     def _note_owners(self) -> None:
         for item in self.bindings:
             if not item.is_singleton or item.kind is Kind.VALUE or item.is_open:
@@ -222,7 +250,9 @@ class Container(Resolver, Registrar):
 
     def _make_graph(self) -> ObjectGraph:
         """The graph of what is registered and wanted, on copies: a freeze may fail."""
-        marked = [_marked(cls, node) for node in self.modules.nodes for cls in node.injectables]
+        marked = [
+            _bind_marked_class(cls, node) for node in self.modules.nodes for cls in node.injectables
+        ]
         kept, left_out = sift([*self.bindings, *marked], self.modules, self.config)
         self.bindings = [item.twin() for item in kept]
         for order, binding in enumerate(self.bindings):
@@ -234,7 +264,7 @@ class Container(Resolver, Registrar):
             self._model,
             self.bindings,
             left_out,
-            list(self.modules.problems),
+            [*self.modules.problems, *self._reported],
         )
 
     def _decorate(self, graph: ObjectGraph) -> None:
@@ -244,7 +274,7 @@ class Container(Resolver, Registrar):
                 graph.problems.append(words.ambiguous(key, node.name, found))
             elif not found:
                 graph.problems.append(words.cannot_decorate(node, key, site))
-            elif (parameter := _wrapped_parameter(decorator, found[0])) is None:
+            elif (parameter := _find_inner_parameter(decorator, found[0])) is None:
                 graph.problems.append(words.decorates_nothing(node, key, decorator, site))
             else:
                 self._wrap(found[0], node, decorator, site, parameter)
@@ -256,7 +286,7 @@ class Container(Resolver, Registrar):
         inner = outer.twin()
         self.give_provider(inner)
         self.bindings.append(inner)
-        outer.replace(called(decorator), outer.lifetime)
+        outer.replace(target_of_call(decorator), outer.lifetime)
         outer.viewpoint, outer.site = node, site
         outer.pinned = {parameter: inner}
         self.give_provider(outer)
@@ -270,12 +300,12 @@ class Container(Resolver, Registrar):
             for binding in found:
                 for inner in binding.pinned.values():
                     self._drop(inner)
-                binding.replace(given(value), ServiceScope.SINGLETON)
+                binding.replace(target_of_value(value), ServiceScope.SINGLETON)
                 self.give_provider(binding)
                 self._replaced.add((binding.module, key))
             if not found:
                 standin = Binding(
-                    key, ServiceScope.SINGLETON, given(value), module=self.modules.root
+                    key, ServiceScope.SINGLETON, target_of_value(value), module=self.modules.root
                 )
                 standin.order = len(self.bindings)
                 self.give_provider(standin)
@@ -292,7 +322,8 @@ class Container(Resolver, Registrar):
 
     def _check_standins(self, graph: ObjectGraph, standins: list[Binding]) -> None:
         for standin in standins:
-            if not graph.dependents(standin) and not graph.could_join(standin.key):
+            is_used = graph.dependents(standin) or graph.is_called_for(standin)
+            if not is_used and not graph.could_join(standin.key):
                 near = graph.near(standin.key, standin.module)
                 graph.problems.append(words.useless_override(standin.key, near))
 
@@ -358,14 +389,20 @@ class Container(Resolver, Registrar):
 
     def handler(self, func: Callable[..., Any], node: ModuleNode, names: Sequence[str]) -> Binding:
         """A binding for a function that is called, not resolved; ``names`` come from the caller."""
-        handler = Binding(_name_giver(func), ServiceScope.TRANSIENT, called(func), module=node)
+        handler = self.make_handler(func, node)
         if handler.is_resource:
-            raise RegistrationError(
-                f"{handler.name} is a generator: its scope would end before it runs",
-                hint="open a scope inside it: `async with container.scope() as scope`",
-            )
-        self.give_provider(handler)
+            raise words.generator_as_handler(handler).as_error()
         self.checked_graph().attach_handler(handler, names)
+        return handler
+
+    def make_handler(
+        self, func: Callable[..., Any], node: ModuleNode, role: str | None = None
+    ) -> Binding:
+        """The binding of a function that is called, with its provider; not connected."""
+        target = target_of_call(func)
+        key = _name_giver(func)
+        handler = Binding(key, ServiceScope.TRANSIENT, target, module=node, role=role or "handler")
+        self.give_provider(handler)
         return handler
 
     def compile_entry(
@@ -373,10 +410,7 @@ class Container(Resolver, Registrar):
     ) -> Callable[..., Any]:
         """The compiled entry, or one whose first call makes what is not made yet."""
         if handler.needs_await and handler.kind is not Kind.COROUTINE:
-            raise AsyncDependencyError(
-                f"{handler.name} is a plain function, but what it asks for needs await",
-                hint=f"make it `async def {handler.name}`",
-            )
+            raise words.plain_handler_awaits(handler).as_error()
         if not self.builder.unmade(handler):
             return self._compiler.entry(resolver, handler, names)
 
@@ -388,7 +422,7 @@ class Container(Resolver, Registrar):
             if self.epoch[0] != self._base:
                 self._renewed[handler] = real
             else:
-                # The caller holds `first` for good, so it turns into the real one.
+                # The caller keeps `first`, so it turns into the real one.
                 first.__globals__.update(real.__globals__)
                 first.__code__ = real.__code__
             return real
@@ -483,7 +517,7 @@ class Container(Resolver, Registrar):
             resolver.forget()
 
 
-def _marked(cls: type[Any], node: ModuleNode) -> Binding:
+def _bind_marked_class(cls: type[Any], node: ModuleNode) -> Binding:
     """A marked class that a module lists among its providers."""
     lifetime = marked_lifetime(cls)
     assert lifetime is not None
@@ -497,7 +531,7 @@ def _name_giver(func: Any) -> Any:
     return func if hasattr(func, "__name__") else type(func)
 
 
-def _wrapped_parameter(decorator: Callable[..., Any], outer: Binding) -> str | None:
+def _find_inner_parameter(decorator: Callable[..., Any], outer: Binding) -> str | None:
     """The parameter of a decorator that takes the inner service; its first one if none says so."""
     try:
         asked = parameters(decorator)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lexigram.contracts.core.errors import LexigramError
 
 if TYPE_CHECKING:
-    from lexigram.di.problems import Problem
+    from lexigram.di._problems import Problem
 
 
 class ContainerError(LexigramError):
@@ -21,6 +21,7 @@ class DependencyError(ContainerError):
     """A service could not be built."""
 
     code = "LEX_ERR_DI_002"
+    is_retryable = False
 
 
 class CircularDependencyError(DependencyError):
@@ -39,12 +40,14 @@ class RegistrationError(ContainerError):
     """A registration makes no sense: bad arguments, wrong lifetime, or too late."""
 
     code = "LEX_ERR_DI_005"
+    is_retryable = False
 
 
 class ContainerBuildError(ContainerError):
     """The object graph could not be put together."""
 
     code = "LEX_ERR_DI_006"
+    is_retryable = False
 
 
 class ProtocolValidationError(RegistrationError):
@@ -102,12 +105,14 @@ class OverrideError(ContainerError):
     """An override would not reach everything that was built on the service."""
 
     code = "LEX_ERR_DI_105"
+    is_retryable = False
 
 
 class PromiseError(DependencyError):
     """A value announced with ``promise`` was not bound when it was needed."""
 
     code = "LEX_ERR_DI_106"
+    is_retryable = True  # the provider that promised it may still boot
 
 
 class ResourceError(ContainerError):
@@ -132,6 +137,7 @@ class ModuleError(LexigramError):
     """A module declaration is wrong."""
 
     code = "LEX_ERR_MOD_001"
+    is_retryable = False
 
 
 class ModuleImportError(ModuleError, TypeError):

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 from attrs import define, evolve, field, frozen
 
+from lexigram.di._problems import Problem
+from lexigram.di.binding import Site
 from lexigram.di.decorators import marked_lifetime
 from lexigram.di.errors import (
     ModuleCycleError,
@@ -17,12 +19,10 @@ from lexigram.di.errors import (
     ModuleVisibilityError,
 )
 from lexigram.di.markers import Key
-from lexigram.di.problems import Problem, Site
 from lexigram.di.provider import Provider
 from lexigram.di.signature import key_of
 
 ModuleType: TypeAlias = "type[Any]"
-ModuleLike: TypeAlias = "type[Any] | DynamicModule"
 ProviderLike: TypeAlias = "type[Any] | Provider"
 M = TypeVar("M", bound=type)
 
@@ -62,6 +62,10 @@ class DynamicModule:
     def resolved_name(self) -> str:
         """The name shown in graphs and errors."""
         return self.name or self.module.__name__
+
+
+# What a list of modules holds: module classes, and what their ``configure`` and ``stub`` return.
+ModuleLike: TypeAlias = type[Any] | DynamicModule
 
 
 class Module:
@@ -155,6 +159,8 @@ class ModuleNode:
     exports: tuple[Any, ...] = ()
     is_global: bool = False
     is_feature: bool = False
+    # Made by ``configure()`` or part of Lexigram: an application cannot write imports into it.
+    is_configured: bool = False
     site: Site | None = None
 
     def exported_keys(self) -> list[Key]:
@@ -236,7 +242,7 @@ class ModuleGraph:
                 found.setdefault(entry, []).append(importer)
             if token not in seen:
                 seen.add(token)
-                declared = _declared(self._configured.get(token, entry))
+                declared = _read_metadata(self._configured.get(token, entry))
                 pending.extend((declared.name, imported) for imported in declared.imports)
         return found
 
@@ -254,7 +260,7 @@ class ModuleGraph:
                 source: ModuleLike = self._configured.get(token) or item
                 node = self._nodes[token] = _make_node(source)
                 stack.append((_FINISH, node))
-                stack.extend((node, child) for child in reversed(_declared(source).imports))
+                stack.extend((node, child) for child in reversed(_read_metadata(source).imports))
             if node not in parent.imports:
                 parent.imports.append(node)
 
@@ -285,7 +291,7 @@ class ModuleGraph:
         for node in self._order:
             importers = [other for other in self.nodes if node in other.imports]
             if node.is_feature and len(importers) > 1:
-                self.problems.append(_shared_feature(node, importers))
+                self.problems.append(_feature_imported_twice(node, importers))
 
 
 _FINISH = ModuleNode(Root, "")
@@ -296,7 +302,7 @@ def _dynamic(cls: type[Any], method: str, args: Any, kwargs: Any) -> DynamicModu
         raise TypeError(
             f"{cls.__name__}.{method}() takes no settings: the module does not override it"
         )
-    declared = _declared(cls)
+    declared = _read_metadata(cls)
     return DynamicModule(
         module=cls,
         imports=declared.imports,
@@ -322,7 +328,7 @@ def _is_module(export: Any) -> bool:
     )
 
 
-def _declared(entry: ModuleLike) -> ModuleMetadata:
+def _read_metadata(entry: ModuleLike) -> ModuleMetadata:
     token = _token(entry)
     static: ModuleMetadata | None = vars(token).get(_METADATA)
     if isinstance(entry, DynamicModule):
@@ -343,13 +349,15 @@ def _declared(entry: ModuleLike) -> ModuleMetadata:
 
 
 def _make_node(entry: ModuleLike) -> ModuleNode:
-    declared = _declared(entry)
+    declared = _read_metadata(entry)
     node = ModuleNode(
         _token(entry),
         declared.name,
         exports=declared.exports,
         is_global=declared.is_global,
         is_feature=isinstance(entry, DynamicModule) and entry.is_feature,
+        is_configured=isinstance(entry, DynamicModule)
+        or _token(entry).__module__.startswith("lexigram."),
         site=declared.site,
     )
     _fill_providers(node, declared.providers)
@@ -392,7 +400,7 @@ def _cycle(path: list[ModuleNode]) -> Problem:
     )
 
 
-def _shared_feature(node: ModuleNode, importers: list[ModuleNode]) -> Problem:
+def _feature_imported_twice(node: ModuleNode, importers: list[ModuleNode]) -> Problem:
     names = " and ".join(other.name for other in importers)
     return Problem(
         error=ModuleVisibilityError,

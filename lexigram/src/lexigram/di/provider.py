@@ -34,9 +34,9 @@ class Provider:
     config_key: str | None = None
     config_model: type[Any] | None = None
 
-    # False: the application only looks (``Application.only_look``); start nothing that works by
-    # itself, such as consumers, workers and timers. Known from ``register`` on.
-    may_work: bool = True
+    # False (``Application(background=False)``): start nothing that works by itself, such as
+    # consumers, workers and timers. Known from ``register`` on.
+    background_enabled: bool = True
     # What the command says about a worker of its own in this process: ``serve`` and ``worker``
     # want one, ``serve --no-worker`` none; None leaves it to the configuration.
     run_worker: bool | None = None
@@ -96,7 +96,7 @@ class Provider:
         """Stop what ``boot`` started. Called once, in the task that ran ``boot``."""
 
     async def on_error(self, error: Exception, phase: str) -> None:
-        """Told that ``boot`` or ``shutdown`` (the ``phase``) raised ``error``."""
+        """Called when ``boot`` or ``shutdown`` (the ``phase``) raised ``error``."""
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
         """The provider's own view of its health; HEALTHY unless overridden."""

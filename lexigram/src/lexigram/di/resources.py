@@ -8,6 +8,7 @@ from typing import Any, TypeGuard, cast
 
 import anyio
 
+from lexigram.concurrency import CallAbortedError, call
 from lexigram.di.errors import ResourceError
 
 OnDeath = Callable[[BaseException], None]
@@ -35,7 +36,8 @@ class Owned:
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Any] = loop.create_future()
         self._stop: asyncio.Future[BaseException | None] = loop.create_future()
-        task = loop.create_task(self._live(), name=self.name)
+        starter = cast("asyncio.Task[Any]", asyncio.current_task())
+        task = loop.create_task(self._live(starter), name=self.name)
         try:
             value = await self._ready
         except asyncio.CancelledError as cancelled:
@@ -56,16 +58,15 @@ class Owned:
         except asyncio.CancelledError as cancelled:
             raise cancelled from await _end(task)
         failure = None if task.cancelled() else task.exception()
-        if _is_new(failure, error):
+        if failure is not None:
             raise failure
 
-    async def _live(self) -> None:
+    async def _live(self, starter: asyncio.Task[Any]) -> None:
         try:
-            value = await enter(self._generator)
-        except asyncio.CancelledError:
-            self._ready.cancel()
-            raise
-        except BaseException as early:  # noqa: BLE001 - raised where the start is awaited
+            value = await call(enter, self._generator, host=starter)
+        except BaseException as early:
+            if self._ready.done():
+                raise  # the start was cancelled, and awaits the end of this task
             self._ready.set_exception(early)
             return
         self._ready.set_result(value)
@@ -79,8 +80,9 @@ class Owned:
         failure = await finish(self._generator, error)
         if not self._stop.done() and self._on_death is not None:
             self._on_death(failure or ResourceError(f"{self.name} ended while it was in use"))
-        elif failure is not None:
-            raise failure
+        elif _is_new(failure, error):
+            # Raised by a task, SystemExit ends the event loop, and CancelledError is not seen.
+            raise failure if _may_leave_a_task(failure) else CallAbortedError(failure)
 
 
 Exit = Owned | AsyncGenerator[Any, None] | SyncGenerator
@@ -141,7 +143,7 @@ async def finish(
         return None
     except BaseException as failure:  # noqa: BLE001 - the other resources must still be left
         return failure
-    return yielded_twice(generator)
+    return second_yield_error(generator)
 
 
 def finish_sync(generator: SyncGenerator, error: BaseException | None) -> BaseException | None:
@@ -155,7 +157,7 @@ def finish_sync(generator: SyncGenerator, error: BaseException | None) -> BaseEx
         return None
     except BaseException as failure:  # noqa: BLE001 - the other resources must still be left
         return failure
-    return yielded_twice(generator)
+    return second_yield_error(generator)
 
 
 def raise_all(failures: Sequence[BaseException]) -> None:
@@ -184,7 +186,7 @@ def never_yielded(generator: Any) -> ResourceError:
     )
 
 
-def yielded_twice(generator: Any) -> ResourceError:
+def second_yield_error(generator: Any) -> ResourceError:
     """The error for a generator that yields again instead of ending."""
     return ResourceError(
         f"{generator.__qualname__} yielded twice",
@@ -197,6 +199,10 @@ def _is_new(failure: BaseException | None, error: BaseException | None) -> TypeG
     if isinstance(failure, BaseExceptionGroup):
         return any(_is_new(inner, error) for inner in failure.exceptions)
     return failure is not None and failure is not error
+
+
+def _may_leave_a_task(failure: BaseException) -> bool:
+    return isinstance(failure, Exception | KeyboardInterrupt)
 
 
 async def _finish_owned(item: Owned, error: BaseException | None) -> BaseException | None:

@@ -7,17 +7,25 @@ from collections.abc import Callable, Coroutine
 from types import AsyncGeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, overload
 
+from lexigram.di._running import current_task, enter_with_task
 from lexigram.di.errors import ResourceError, ScopedResolutionError
-from lexigram.di.resources import Exit, Owned, close, close_sync, enter, enter_sync, yielded_twice
-from lexigram.di.running import current_task, enter_with_task
+from lexigram.di.resources import (
+    Exit,
+    Owned,
+    close,
+    close_sync,
+    enter,
+    enter_sync,
+    second_yield_error,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
     from typing_extensions import TypeForm
 
+    from lexigram.di._resolver import Resolver
     from lexigram.di.binding import Binding
-    from lexigram.di.resolver import Resolver
 
 T = TypeVar("T")
 
@@ -172,7 +180,7 @@ class Scope:
                 await exits[0].__anext__()
             except StopAsyncIteration:
                 return
-            raise yielded_twice(exits[0])
+            raise second_yield_error(exits[0])
         await close(exits, error)
 
     def __enter__(self) -> Self:

@@ -83,6 +83,12 @@ _WRAPPERS = {
 }
 # list[str] and list[Callable[[], None]] are data, not "every str that is bound".
 _DATA_MODULES = {"builtins", "collections.abc", "typing"}
+# Classes of records, by what makes them so; and classes whose subclasses are data too.
+_RECORD_MARKS = (
+    *("__dataclass_fields__", "__attrs_attrs__", "__struct_fields__", "__pydantic_fields__"),
+    "__total__",
+)
+_DATA_BASES = {str, bytes, int, float, list, dict, tuple, set, frozenset, Enum}
 
 
 def injectable_aliases(
@@ -98,7 +104,7 @@ def injectable_aliases(
 def parameters(
     target: Callable[..., Any], type_arguments: dict[Any, Any] | None = None
 ) -> tuple[Parameter, ...]:
-    """What ``target`` asks for, in order; ``*args`` and ``**kwargs`` are left alone."""
+    """What ``target`` asks for, in order; ``*args`` and ``**kwargs`` are skipped."""
     function = _function(target)
     if function is None:
         return ()
@@ -117,6 +123,31 @@ def parameters(
     )
 
 
+def is_service(parameter: Parameter, is_bound: Callable[[Key], bool]) -> bool:
+    """Whether the container fills a parameter of a handler that also takes data from its caller.
+
+    What nobody binds is data, unless its type cannot be: a protocol, an abstract class, or a
+    class that is neither of the standard library nor a record.
+    """
+    if parameter.wish is Wish.ARGUMENT or parameter.trouble or parameter.key is None:
+        return False
+    if parameter.wish not in (Wish.ONE, Wish.ALL) or is_bound(parameter.key):
+        return True
+    return not parameter.has_default and not _is_data(parameter.key)
+
+
+def _is_data(key: Key) -> bool:
+    """Whether values of the type may come from outside."""
+    if isinstance(key, (str, tuple)):
+        return False  # a token, or a service by name
+    kind = origin_of(key) or key
+    if not isinstance(kind, type) or kind.__module__.partition(".")[0] in sys.stdlib_module_names:
+        return True
+    if any(hasattr(kind, mark) for mark in _RECORD_MARKS):
+        return True
+    return any(base in _DATA_BASES for base in kind.__mro__)
+
+
 def key_of(annotation: Any) -> Key:
     """The key an annotation asks for: ``Annotated[T, Named("x")]`` is ``(T, "x")``."""
     if origin_of(annotation) is not Annotated:
@@ -128,6 +159,12 @@ def key_of(annotation: Any) -> Key:
         if isinstance(mark, Inject):
             return mark.token
     return service
+
+
+def key_with_name(service: Any, name: str | None) -> Key:
+    """The key of a service, with or without a name."""
+    key = key_of(service)
+    return key if name is None else (key, name)
 
 
 def is_form(annotation: Any) -> bool:
@@ -163,7 +200,7 @@ def type_arguments(key: Key, target: Any) -> dict[Any, Any]:
     origin = origin_of(key)
     if not isinstance(origin, type):
         return {}
-    spelled = _spelled_by(target, origin) or getattr(origin, "__parameters__", ())
+    spelled = _arguments_in(target, origin) or getattr(origin, "__parameters__", ())
     filled = zip(spelled, get_args(key), strict=False)
     return {variable: argument for variable, argument in filled if isinstance(variable, TypeVar)}
 
@@ -255,7 +292,7 @@ def _annotations(target: Any, function: Any) -> tuple[dict[str, Any], dict[str, 
     if not _is_generated(function):
         try:
             return get_type_hints(function, include_extras=True), {}
-        except Exception:  # noqa: BLE001, S110 - code of the user: told below, one by one
+        except Exception:  # noqa: BLE001, S110 - code of the user: reported below, one by one
             pass
     return _one_by_one(target, function, raw)
 
@@ -373,22 +410,22 @@ def _substitute(annotation: Any, type_arguments: dict[Any, Any]) -> Any:
     return annotation[tuple(type_arguments.get(variable, variable) for variable in free)]
 
 
-def _spelled_by(target: Any, origin: type[Any]) -> tuple[Any, ...]:
+def _arguments_in(target: Any, origin: type[Any]) -> tuple[Any, ...]:
     """How ``target`` writes the arguments of ``origin``: ``(T,)`` for ``class X(Repo[T])``."""
     if not isinstance(target, type):
-        return _returned_by(target, origin)
+        return _arguments_returned(target, origin)
     if target is origin:
         return getattr(target, "__parameters__", ())
     for base in getattr(target, "__orig_bases__", ()):
         cls, arguments = origin_of(base) or base, get_args(base)
         if isinstance(cls, type) and origin in cls.__mro__:
-            inner = _spelled_by(cls, origin)
+            inner = _arguments_in(cls, origin)
             own = dict(zip(getattr(cls, "__parameters__", ()), arguments, strict=False))
             return tuple(own.get(variable, variable) for variable in inner)
     return getattr(target, "__parameters__", ())
 
 
-def _returned_by(factory: Any, origin: type[Any]) -> tuple[Any, ...]:
+def _arguments_returned(factory: Any, origin: type[Any]) -> tuple[Any, ...]:
     """The same for a factory, read from its return annotation, inside an iterator or not."""
     function = _function(factory)
     returned = _annotations(factory, function)[0].get("return")

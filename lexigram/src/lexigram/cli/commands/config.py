@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lexigram.cli.context import CommandContext
 from lexigram.cli.exit_codes import ExitCode
 from lexigram.cli.session import Session
 from lexigram.cli.settings import read_config, section_models
@@ -23,9 +24,9 @@ app = typer.Typer(help="Show, check and list the settings.")
 
 
 @app.command()
-def show(ctx: typer.Context, target: Target = None) -> None:
+def show(ctx: CommandContext, target: Target = None) -> None:
     """Every setting in effect and where it came from; secrets are hidden."""
-    session: Session = ctx.obj
+    session = ctx.obj
     show_config(session, session.optional_application(target))
 
 
@@ -41,9 +42,9 @@ def show_config(session: Session, application: Any) -> None:
 
 
 @app.command()
-def validate(ctx: typer.Context, target: Target = None) -> None:
+def validate(ctx: CommandContext, target: Target = None) -> None:
     """Check files and variables; every problem is shown, and the exit code is 2."""
-    session: Session = ctx.obj
+    session = ctx.obj
     application = session.optional_application(target)
     config = read_config(application)
     issues = config.validate_for_environment()
@@ -67,11 +68,11 @@ def validate(ctx: typer.Context, target: Target = None) -> None:
 
 
 @app.command()
-def env(ctx: typer.Context, target: Target = None) -> None:
+def env(ctx: CommandContext, target: Target = None) -> None:
     """Every variable that is read, with its type and default."""
     from lexigram.config import RESERVED_VARIABLES, LexigramConfig, env_variables
 
-    session: Session = ctx.obj
+    session = ctx.obj
     models = section_models(session.optional_application(target))
     found = [*env_variables(LexigramConfig)]
     for section, model in models.items():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from lexigram.cli.context import CommandContext
 from lexigram.cli.errors import CliError
 from lexigram.cli.exit_codes import ExitCode
 from lexigram.cli.session import Session
@@ -38,21 +39,21 @@ app = typer.Typer(help="Upgrade the tables of a database, or look where they are
 
 
 @app.command()
-def upgrade(ctx: typer.Context, only: Only = None, url: Url = None, target: Target = None) -> None:
+def upgrade(ctx: CommandContext, only: Only = None, url: Url = None, target: Target = None) -> None:
     """Run every pending migration, in one transaction. With --only: and those it requires."""
     from lexigram.sql import migrate
-    from lexigram.sql.migrate.installed import chosen
+    from lexigram.sql.migrate.installed import select
 
-    session: Session = ctx.obj
+    session = ctx.obj
 
     async def work(database: Database) -> list[Migration]:
-        wanted = {item.distribution for item in chosen(migrate.installed_migrations(), only)}
+        wanted = {item.distribution for item in select(migrate.installed_migrations(), only)}
         states = await migrate.status(database)
         pending = sum(len(item.pending) for item in states if item.distribution in wanted)
         return await migrate.upgrade(database, only=only, tell=_progress(session, "", pending))
 
     applied = _with_database(_config(session, url, target), work)
-    done = [_described(item) for item in applied]
+    done = [_describe(item) for item in applied]
     session.output.text(
         f"migrations run: {len(done)}" if done else "the database is up to date",
         {"applied": done},
@@ -60,20 +61,20 @@ def upgrade(ctx: typer.Context, only: Only = None, url: Url = None, target: Targ
 
 
 @app.command()
-def status(ctx: typer.Context, url: Url = None, target: Target = None) -> None:
+def status(ctx: CommandContext, url: Url = None, target: Target = None) -> None:
     """Where each distribution is; the exit code is 4 unless all are up to date."""
     from lexigram.sql import migrate
-    from lexigram.sql.migrate.versions import compared
+    from lexigram.sql.migrate.versions import compare
 
-    session: Session = ctx.obj
+    session = ctx.obj
     config = _config(session, url, target)
     if _file_is_missing(config):  # looking must not make it
         session.output.note("there is no database file yet")
-        states = compared(migrate.installed_migrations(), {})
+        states = compare(migrate.installed_migrations(), {})
     else:
         states = _with_database(config, migrate.status)
     rows = [_state(item) for item in states]
-    current = all(not item.pending and not item.too_new for item in states)
+    current = all(not (item.pending or item.too_new or item.too_old) for item in states)
     columns = ("distribution", "current", "head", "state", "pending")
     session.output.table("distributions", rows, columns, up_to_date=current)
     if not current:
@@ -81,19 +82,19 @@ def status(ctx: typer.Context, url: Url = None, target: Target = None) -> None:
 
 
 @app.command()
-def history(ctx: typer.Context, only: Only = None) -> None:
+def history(ctx: CommandContext, only: Only = None) -> None:
     """Every migration of the installed distributions, in the order in which they are run."""
     from lexigram.sql import migrate
 
-    session: Session = ctx.obj
+    session = ctx.obj
     found = _run(lambda: migrate.history(only=only))
-    rows = [_described(item) for item in found if only in {None, item.distribution}]
+    rows = [_describe(item) for item in found if only in {None, item.distribution}]
     session.output.table("migrations", rows, ("distribution", "revision", "title"))
 
 
 @app.command()
 def downgrade(
-    ctx: typer.Context,
+    ctx: CommandContext,
     revision: Annotated[
         str, typer.Argument(metavar="REVISION", help="The last one to keep; base for none.")
     ],
@@ -107,7 +108,7 @@ def downgrade(
     """Undo migrations of one distribution, in one transaction: their tables and rows are gone."""
     from lexigram.sql import migrate
 
-    session: Session = ctx.obj
+    session = ctx.obj
     config = _config(session, url, target)
     if _file_is_missing(config):
         raise CliError("there is no database file", hint="check --url, or section sql")
@@ -119,7 +120,7 @@ def downgrade(
             database, revision, only=only, tell=_progress(session, "undone ", None)
         )
 
-    undone = [_described(item) for item in _with_database(config, work)]
+    undone = [_describe(item) for item in _with_database(config, work)]
     session.output.text(
         f"migrations undone: {len(undone)}" if undone else f"{only} is at {revision} already",
         {"undone": undone},
@@ -128,7 +129,7 @@ def downgrade(
 
 @app.command()
 def sql(
-    ctx: typer.Context,
+    ctx: CommandContext,
     only: Only = None,
     start: Annotated[
         str | None,
@@ -144,7 +145,7 @@ def sql(
     """Print what upgrade would do, as a script for this kind of database; none is opened."""
     from lexigram.sql import Database, migrate
 
-    session: Session = ctx.obj
+    session = ctx.obj
     if start is not None and only is None:
         raise CliError("--from needs --only", hint="each distribution has its own revisions")
     dialect = Database(_config(session, url, target)).dialect
@@ -167,9 +168,9 @@ def _config(session: Session, url: str | None, target: str | None) -> SqlConfig:
 
 
 def _file_is_missing(config: SqlConfig) -> bool:
-    from lexigram.sql.url import dialect_of, file_of, parsed
+    from lexigram.sql.url import dialect_of, file_of, parse_url
 
-    url = parsed(config.url)
+    url = parse_url(config.url)
     file = file_of(url) if dialect_of(url) == "sqlite" else None
     return file is not None and not file.exists()
 
@@ -207,12 +208,12 @@ def _progress(session: Session, verb: str, total: int | None) -> Callable[[Migra
 def _ask(session: Session, warning: str) -> None:
     if session.output.json:
         raise CliError("a downgrade loses rows", hint="--yes says that this is wanted")
-    typer.echo(warning, err=True)
-    if not typer.confirm("Go on?", err=True):
+    session.output.warn(warning)
+    if not session.output.confirm("Go on?"):
         raise typer.Exit(ExitCode.FAILURE)
 
 
-def _described(item: Migration) -> dict[str, Any]:
+def _describe(item: Migration) -> dict[str, Any]:
     return {
         "distribution": item.distribution,
         "revision": item.revision,

@@ -6,15 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
+from lexigram.cli.context import CommandContext
 from lexigram.cli.exit_codes import ExitCode
-from lexigram.cli.session import Session
 
 app = typer.Typer()
 
 
 @app.command()
 def doctor(
-    ctx: typer.Context,
+    ctx: CommandContext,
     target: Annotated[
         str | None,
         typer.Argument(
@@ -27,7 +27,7 @@ def doctor(
     from lexigram.cli.examination import examine
     from lexigram.contracts.cli import DoctorStatus
 
-    session: Session = ctx.obj
+    session = ctx.obj
     session.target = target
     rows: list[dict[str, Any]] = [
         {

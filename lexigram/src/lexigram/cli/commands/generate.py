@@ -9,9 +9,11 @@ from typing import Any
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from lexigram.cli.context import CommandContext
 from lexigram.cli.contributors.registry import load_contributed
 from lexigram.cli.errors import CliError, ContributorError
 from lexigram.cli.session import Session, session_of
+from lexigram.concurrency import call_sync
 from lexigram.contracts.cli import GeneratorDefinition
 
 
@@ -22,11 +24,11 @@ class Generators(TyperGroup):
         return sorted(session_of(ctx).contributors.generators)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        from lexigram.cli.group import with_global_options
+        from lexigram.cli.group import complete_command
 
         session = session_of(ctx)
         found = session.contributors.generators.get(cmd_name)
-        return with_global_options(_command(found, session)) if found else None
+        return complete_command(_command(found, session)) if found else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         from lexigram.cli.group import demand_known
@@ -39,11 +41,11 @@ app = typer.Typer(cls=Generators, invoke_without_command=True)
 
 
 @app.callback()
-def generate(ctx: typer.Context) -> None:
+def generate(ctx: CommandContext) -> None:
     """Write code with a generator of an installed package; without one, list them."""
     if ctx.invoked_subcommand is not None:
         return
-    session: Session = ctx.obj
+    session = ctx.obj
     rows = [
         {
             "generator": item.name,
@@ -112,7 +114,16 @@ def _command(item: GeneratorDefinition, session: Session) -> TyperCommand:
 def _generate(
     item: GeneratorDefinition, name: str, options: Mapping[str, str]
 ) -> Mapping[str, str]:
-    files: Any = load_contributed(item.contributor, item.generator_path)().generate(name, **options)
+    made = load_contributed(item.contributor, item.generator_path)
+    try:
+        files: Any = call_sync(lambda: made().generate(name, **options))
+    except CliError:
+        raise
+    except Exception as error:
+        raise ContributorError(
+            f"the generator {item.name} of {item.contributor} failed",
+            hint=f"update or remove the package that brings {item.contributor}",
+        ) from error
     if not isinstance(files, Mapping):
         raise ContributorError(
             f"the generator {item.name} of {item.contributor} returned {type(files).__name__}",

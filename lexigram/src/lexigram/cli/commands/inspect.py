@@ -1,4 +1,4 @@
-"""``lexigram inspect``: look into an application. Only ``health`` starts it."""
+"""``lexigram inspect``: inspect an application. Only ``health`` starts it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lexigram.cli.context import CommandContext
 from lexigram.cli.errors import CliError
 from lexigram.cli.exit_codes import ExitCode
 from lexigram.cli.session import Session
@@ -36,15 +37,15 @@ class GraphOf(StrEnum):
     OBJECTS = "objects"
 
 
-app = typer.Typer(help="Look into an application.")
+app = typer.Typer(help="Inspect an application.")
 
 
 @app.command()
-def modules(ctx: typer.Context, target: Target = None) -> None:
+def modules(ctx: CommandContext, target: Target = None) -> None:
     """The modules in import order: what each imports, provides and exports."""
-    from lexigram.cli.pictures import describe_module
+    from lexigram.cli.diagrams import describe_module
 
-    session: Session = ctx.obj
+    session = ctx.obj
     application = session.load(target)
     rows = [describe_module(node) for node in application.modules]
     columns = ("module", "imports", "providers", "exports", "global")
@@ -52,18 +53,18 @@ def modules(ctx: typer.Context, target: Target = None) -> None:
 
 
 @app.command()
-def providers(ctx: typer.Context, target: Target = None) -> None:
+def providers(ctx: CommandContext, target: Target = None) -> None:
     """The providers in boot order; those of one level boot side by side."""
-    from lexigram.app.order import boot_levels, seats_of
+    from lexigram.app.order import boot_levels, provider_entries
 
-    session: Session = ctx.obj
-    container = _registered(session, target)
-    seats = seats_of(container.modules)
-    levels = boot_levels(seats, container.modules, container.bindings)
+    session = ctx.obj
+    container = _register(session, target)
+    entries = provider_entries(container.modules)
+    levels = boot_levels(entries, container.modules, container.bindings)
     rows = [
-        _describe_provider(number, seat.provider, seat.node.name)
+        _describe_provider(number, entry.provider, entry.node.name)
         for number, level in enumerate(levels, 1)
-        for seat in level
+        for entry in level
     ]
     columns = ("level", "provider", "module", "priority", "dependencies", "required", "config")
     session.output.table("providers", rows, columns)
@@ -71,17 +72,17 @@ def providers(ctx: typer.Context, target: Target = None) -> None:
 
 @app.command("container")
 def show_container(
-    ctx: typer.Context,
+    ctx: CommandContext,
     target: Target = None,
     service: Annotated[
         str | None, typer.Argument(metavar="SERVICE", help="Explain this one binding.")
     ] = None,
 ) -> None:
     """Every binding: service, lifetime, and where it was registered."""
-    session: Session = ctx.obj
+    session = ctx.obj
     if target and service is None and ":" not in target:
         target, service = None, target
-    container = _registered(session, target)
+    container = _register(session, target)
     if service is not None:
         _explain(session, container, service)
         return
@@ -92,7 +93,7 @@ def show_container(
 
 @app.command()
 def graph(
-    ctx: typer.Context,
+    ctx: CommandContext,
     target: Target = None,
     of: Annotated[GraphOf, typer.Option("--of", help="What to draw.")] = GraphOf.OBJECTS,
     form: Annotated[
@@ -100,38 +101,38 @@ def graph(
     ] = GraphFormat.MERMAID,
 ) -> None:
     """The graph of modules or objects, to be drawn."""
-    from lexigram.cli.pictures import ModulePicture
+    from lexigram.cli.diagrams import ModuleGraphDiagram
 
-    session: Session = ctx.obj
+    session = ctx.obj
     if of is GraphOf.MODULES:
         application = session.load(target)
-        picture: Any = ModulePicture(application.name, application.modules)
+        graph: Any = ModuleGraphDiagram(application.name, application.modules)
     else:
-        picture = _registered(session, target).graph()
+        graph = _register(session, target).graph()
     if form is GraphFormat.JSON:
         session.output.json = True
-    text = picture.dot() if form is GraphFormat.DOT else picture.mermaid()
-    session.output.text(text, picture.to_dict())
+    text = graph.dot() if form is GraphFormat.DOT else graph.mermaid()
+    session.output.text(text, graph.to_dict())
 
 
 @app.command()
-def config(ctx: typer.Context, target: Target = None) -> None:
+def config(ctx: CommandContext, target: Target = None) -> None:
     """The settings in effect and where each came from; the same as ``config show``."""
     from lexigram.cli.commands.config import show_config
 
-    session: Session = ctx.obj
+    session = ctx.obj
     show_config(session, session.load(target))
 
 
 @app.command()
-def health(ctx: typer.Context, target: Target = None) -> None:
+def health(ctx: CommandContext, target: Target = None) -> None:
     """Start the application, ask every component, stop it; exit code 4 when unhealthy."""
     import anyio
 
     from lexigram.cli.checks import check_health
     from lexigram.contracts.core.health import HealthStatus
 
-    session: Session = ctx.obj
+    session = ctx.obj
     application = session.load(target)
     session.configure_logging(quiet=True)
     report = anyio.run(check_health, application, session.contributors)
@@ -141,7 +142,7 @@ def health(ctx: typer.Context, target: Target = None) -> None:
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 
-def _registered(session: Session, target: str | None) -> Container:
+def _register(session: Session, target: str | None) -> Container:
     """The checked container; nothing is built or started."""
     import anyio
 

@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lexigram.cli.context import CommandContext
 from lexigram.cli.errors import CliError
 from lexigram.cli.exit_codes import ExitCode
 from lexigram.cli.session import Session
+from lexigram.cli.values import parse_value
+from lexigram.config.escape import indent_lines
 
 if TYPE_CHECKING:
+    from lexigram.app import Application
     from lexigram.contracts.infra.tasks import Job, JobResult
     from lexigram.tasks import Jobs, TasksProvider, WorkerPools
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The job.")]
+
+def _check_key(param: typer.CallbackParam, value: str | list[str] | None) -> Any:
+    """Exit code 2 with the name of the option for what no job can have."""
+    from lexigram.contracts.infra.tasks import JobRefusedError
+    from lexigram.tasks.intake import check_keys
+
+    try:
+        for text in value if isinstance(value, list) else [value]:
+            check_keys(**{param.name or "value": text})
+    except JobRefusedError as error:
+        raise typer.BadParameter(error.message) from None
+    return value
+
+
+def _check_seconds(param: typer.CallbackParam, value: float | None) -> float | None:
+    from lexigram.contracts.infra.tasks import JobRefusedError
+    from lexigram.tasks.intake import check_age
+
+    try:
+        if value is not None:
+            check_age(param.name or "value", value)
+    except JobRefusedError as error:
+        raise typer.BadParameter(error.message) from None
+    return value
+
+
+Id = Annotated[str, typer.Argument(metavar="ID", callback=_check_key, help="The job.")]
 Target = Annotated[
     str | None,
     typer.Option(
@@ -25,21 +54,30 @@ Target = Annotated[
         help="The application. Default: the one named in pyproject.toml.",
     ),
 ]
-Queue = Annotated[str | None, typer.Option("--queue", help="Of this queue only.")]
+Queue = Annotated[
+    str | None, typer.Option("--queue", callback=_check_key, help="Of this queue only.")
+]
 Status = Annotated[
     str | None,
     typer.Option(
         "--status", help="pending, running, completed, failed, retrying or cancelled only."
     ),
 ]
-Name = Annotated[str | None, typer.Option("--name", help="Of this handler only.")]
+Name = Annotated[
+    str | None, typer.Option("--name", callback=_check_key, help="Of this handler only.")
+]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many.")]
-Offset = Annotated[int, typer.Option("--offset", min=0, help="How many to leave out first.")]
+Offset = Annotated[
+    int, typer.Option("--offset", min=0, max=2**63 - 1, help="How many to leave out first.")
+]
 Argument = Annotated[
     list[str] | None,
     typer.Option("--arg", metavar="NAME=VALUE", help="An argument; JSON where it is JSON."),
 ]
-Priority = Annotated[int | None, typer.Option("--priority", help="Higher is more urgent.")]
+Priority = Annotated[
+    int | None,
+    typer.Option("--priority", min=-(2**31), max=2**31 - 1, help="Higher is more urgent."),
+]
 Detach = Annotated[bool, typer.Option("--detach", help="Enqueue only; print the id.")]
 Here = Annotated[
     bool | None,
@@ -49,10 +87,14 @@ Here = Annotated[
     ),
 ]
 Timeout = Annotated[
-    float | None, typer.Option("--timeout", min=0.0, help="Seconds to follow it at most.")
+    float | None,
+    typer.Option(
+        "--timeout", min=0.0, callback=_check_seconds, help="Seconds to follow it at most."
+    ),
 ]
 Queues = Annotated[
-    list[str] | None, typer.Option("--queue", help="Queues to take jobs from; default: all.")
+    list[str] | None,
+    typer.Option("--queue", callback=_check_key, help="Queues to take jobs from; default: all."),
 ]
 Concurrency = Annotated[
     int, typer.Option("--concurrency", "-c", min=1, help="Jobs at the same time.")
@@ -63,7 +105,7 @@ app = typer.Typer(help="Look at jobs, cancel, retry and run them, work on them."
 
 @app.command()
 def ls(
-    ctx: typer.Context,
+    ctx: CommandContext,
     queue: Queue = None,
     status: Status = None,
     name: Name = None,
@@ -72,72 +114,71 @@ def ls(
     target: Target = None,
 ) -> None:
     """Jobs, latest first."""
-    session: Session = ctx.obj
+    session = ctx.obj
     wanted = _status(status)
 
     async def work(jobs: Jobs) -> list[dict[str, Any]]:
         found = await jobs.find(queue=queue, status=wanted, name=name, limit=limit, offset=offset)
-        return [_described(job) for job in found]
+        return [_describe(job) for job in found]
 
-    rows = _asked(session, target, work)
+    rows = _run_with_queue(session, target, work)
     columns = ("id", "name", "queue", "status", "attempts", "created", "error")
     shown = [{**row, "error": row["error"].partition("\n")[0][:60]} for row in rows]
     session.output.table("jobs", rows if session.output.json else shown, columns)
 
 
 @app.command()
-def show(ctx: typer.Context, job_id: Id, target: Target = None) -> None:
+def show(ctx: CommandContext, job_id: Id, target: Target = None) -> None:
     """One job with its arguments, times, result or error."""
-    session: Session = ctx.obj
+    session = ctx.obj
 
     async def work(jobs: Jobs) -> dict[str, Any]:
-        job = await _known(jobs, job_id)
+        job = await _find_job(jobs, job_id)
         result = await jobs.outcome(job_id)
-        facts = {**_described(job), **_settings(job)}
+        facts = {**_describe(job), **_settings(job)}
         return {**facts, "result": None if result is None else result.value}
 
-    facts = _asked(session, target, work)
-    shown = (f"{key}: {value}" for key, value in facts.items() if value not in (None, "", [], {}))
-    session.output.text("\n".join(shown), facts)
+    facts = _run_with_queue(session, target, work)
+    session.output.facts(facts, facts)
 
 
 @app.command()
-def cancel(ctx: typer.Context, job_id: Id, target: Target = None) -> None:
-    """End a job: at once while it waits; a running one is told to stop."""
-    session: Session = ctx.obj
+def cancel(ctx: CommandContext, job_id: Id, target: Target = None) -> None:
+    """End a job: at once while it waits; a running one is asked to stop."""
+    session = ctx.obj
 
     async def work(jobs: Jobs) -> dict[str, Any]:
-        job = await _known(jobs, job_id)
+        job = await _find_job(jobs, job_id)
         if not await jobs.cancel(job_id):
             raise CliError(f"{job_id} has ended: it is {job.status.value}")
-        return _described(await _known(jobs, job_id))
+        return _describe(await _find_job(jobs, job_id))
 
-    facts = _asked(session, target, work)
-    told = "is cancelled" if facts["status"] == "cancelled" else "was told to stop"
-    session.output.text(f"{job_id} {told}", facts)
+    facts = _run_with_queue(session, target, work)
+    outcome = "is cancelled" if facts["status"] == "cancelled" else "was asked to stop"
+    session.output.text(f"{job_id} {outcome}", facts)
 
 
 @app.command()
-def retry(ctx: typer.Context, job_id: Id, target: Target = None) -> None:
+def retry(ctx: CommandContext, job_id: Id, target: Target = None) -> None:
     """Hand a failed or cancelled job out again, all its attempts anew."""
-    session: Session = ctx.obj
+    session = ctx.obj
 
     async def work(jobs: Jobs) -> dict[str, Any]:
-        job = await _known(jobs, job_id)
+        job = await _find_job(jobs, job_id)
         if not await jobs.retry(job_id):
             raise CliError(
                 f"{job_id} is {job.status.value} and cannot be tried again",
                 hint="only failed and cancelled jobs can, and none whose unique key is taken",
             )
-        return _described(await _known(jobs, job_id))
+        return _describe(await _find_job(jobs, job_id))
 
-    session.output.text(f"{job_id} waits to be done again", _asked(session, target, work))
+    session.output.text(f"{job_id} waits to be done again", _run_with_queue(session, target, work))
 
 
 @app.command()
 def run(
-    ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The handler.")],
+    ctx: CommandContext,
+    name: Annotated[str, typer.Argument(metavar="NAME", callback=_check_key, help="The handler.")],
     argument: Argument = None,
     queue: Queue = None,
     priority: Priority = None,
@@ -152,25 +193,26 @@ def run(
     """
     from lexigram.tasks import JobOptions
 
-    session: Session = ctx.obj
+    session = ctx.obj
     kwargs = _arguments(argument or [])
     options = JobOptions(queue=queue, priority=priority)
 
     async def work(jobs: Jobs, pools: WorkerPools) -> dict[str, Any]:
         job_id = await jobs.submit(name, options=options, **kwargs)
         if detach:
-            return _described(await _known(jobs, job_id))
-        result = await _followed(session, jobs, pools, job_id, timeout, here)
-        job = await _known(jobs, job_id)
-        return {**_described(job), "result": result.value}
+            return _describe(await _find_job(jobs, job_id))
+        result = await _follow(session, jobs, pools, job_id, timeout, here)
+        job = await _find_job(jobs, job_id)
+        return {**_describe(job), "result": result.value}
 
-    facts = _asked(session, target, work)
+    facts = _run_with_queue(session, target, work)
     if detach:
         session.output.text(facts["id"], facts)
         return
-    told = facts["error"] or facts["reason"] or facts["result"]
+    detail = facts["error"] or facts["reason"] or facts["result"]
+    ended = f"{facts['id']} {facts['status']}"
     session.output.text(
-        f"{facts['id']} {facts['status']}" + (f": {told}" if told not in (None, "") else ""), facts
+        ended if detail in (None, "") else f"{ended}: {indent_lines(str(detail))}", facts
     )
     if facts["status"] != "completed":
         raise typer.Exit(ExitCode.FAILURE)
@@ -178,7 +220,7 @@ def run(
 
 @app.command("work")
 def work_off(
-    ctx: typer.Context,
+    ctx: CommandContext,
     queues: Queues = None,
     concurrency: Concurrency = 10,
     target: Target = None,
@@ -191,29 +233,30 @@ def work_off(
 
     from lexigram.tasks import PoolSettings
 
-    session: Session = ctx.obj
-    for provider in _providers(session, target):
+    session = ctx.obj
+    for provider in _providers(session.load_worker(target)):
         settings = PoolSettings(concurrency=concurrency, queues=tuple(queues or ()))
         provider.pools = {"cli": settings}
     session.configure_logging()
     anyio.run(session.application.serve)
 
 
-def _asked(session: Session, target: str | None, work: Callable[..., Awaitable[Any]]) -> Any:
+def _run_with_queue(
+    session: Session, target: str | None, work: Callable[..., Awaitable[Any]]
+) -> Any:
     """Start the application, do the work, stop it."""
     from lexigram.tasks import Jobs, WorkerPools
 
-    _providers(session, target)  # refuses an application without jobs
+    _providers(session.load(target))  # refuses an application without jobs
     needs = {"jobs": Jobs, "pools": WorkerPools}
     # Read by the container at run time; here they are names for the type checker only.
     work.__annotations__ = {key: needs[key] for key in work.__annotations__ if key in needs}
     return session.run(work)
 
 
-def _providers(session: Session, target: str | None) -> Sequence[TasksProvider]:
+def _providers(application: Application) -> Sequence[TasksProvider]:
     from lexigram.tasks import TasksProvider
 
-    application = session.load(target)
     found = [item for item in application.providers if isinstance(item, TasksProvider)]
     if not found:
         raise CliError(
@@ -222,7 +265,7 @@ def _providers(session: Session, target: str | None) -> Sequence[TasksProvider]:
     return found
 
 
-async def _followed(
+async def _follow(
     session: Session,
     jobs: Jobs,
     pools: WorkerPools,
@@ -240,7 +283,7 @@ async def _followed(
         await worker.start()
     try:
         with anyio.fail_after(timeout):
-            await _drawn(session, jobs, job_id)
+            await _draw_progress(session, jobs, job_id)
         return await jobs.wait(job_id)
     except TimeoutError as error:
         raise CliError(
@@ -253,45 +296,24 @@ async def _followed(
                 await worker.stop()
 
 
-async def _drawn(session: Session, jobs: Jobs, job_id: str) -> None:
-    """A bar for people at a terminal; for all others silence until the end."""
-    if session.output.json or session.output.quiet or not sys.stderr.isatty():
-        async for _ in jobs.watch(job_id):
-            pass
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True, color_system="auto" if session.output.color else None)
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("waiting", total=None)
+async def _draw_progress(session: Session, jobs: Jobs, job_id: str) -> None:
+    with session.output.progress("waiting") as update:
         async for snapshot in jobs.watch(job_id):
-            progress.update(
-                bar,
-                description=snapshot.message or snapshot.status.value,
-                total=snapshot.total or None,
-                completed=snapshot.current,
-            )
+            if update is not None:
+                update(
+                    snapshot.message or snapshot.status.value,
+                    completed=snapshot.current,
+                    total=snapshot.total or None,
+                )
 
 
 def _arguments(given: Sequence[str]) -> dict[str, Any]:
-    import json
-
     found: dict[str, Any] = {}
     for item in given:
         name, equals, text = item.partition("=")
         if not equals or not name.isidentifier():
             raise CliError(f"--arg {item!r} is not of the form NAME=VALUE")
-        try:
-            found[name] = json.loads(text)
-        except ValueError:
-            found[name] = text
+        found[name] = parse_value(text, f"--arg {name}")
     return found
 
 
@@ -307,7 +329,7 @@ def _status(text: str | None) -> Any:
         raise CliError(f"there is no status {text!r}", hint=f"one of {known}") from error
 
 
-async def _known(jobs: Jobs, job_id: str) -> Job:
+async def _find_job(jobs: Jobs, job_id: str) -> Job:
     from lexigram.contracts.infra.tasks import UnknownJobError
 
     job = await jobs.get(job_id)
@@ -320,7 +342,7 @@ async def _known(jobs: Jobs, job_id: str) -> Job:
     return job
 
 
-def _described(job: Job) -> dict[str, Any]:
+def _describe(job: Job) -> dict[str, Any]:
     return {
         "id": job.id,
         "name": job.name,

@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
+from lexigram.cli.context import CommandContext
 from lexigram.cli.errors import CliError
-from lexigram.cli.session import Session
 
 TEMPLATE = Path(__file__).parent.parent / "template"
 
@@ -24,14 +24,14 @@ app = typer.Typer()
 
 @app.command()
 def new(
-    ctx: typer.Context,
+    ctx: CommandContext,
     name: Annotated[str, typer.Argument(metavar="APP", help="Its name, and that of the folder.")],
     force: Annotated[
         bool, typer.Option("--force", help="Write into a folder that has files already.")
     ] = False,
 ) -> None:
     """Make a new application in a folder of its own: it runs, and its test passes."""
-    session: Session = ctx.obj
+    session = ctx.obj
     package = package_name(name)
     folder = Path(name)
     _demand_empty(folder, force=force)
@@ -51,7 +51,7 @@ def package_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise CliError(
             f"{name!r} cannot be the name of an application",
-            hint="use letters, digits and single - or _, beginning with a letter",
+            hint="use a-z, 0-9 and single - or _, beginning with a-z",
         )
     if keyword.iskeyword(package) or package in sys.stdlib_module_names | {"lexigram", "tests"}:
         raise CliError(

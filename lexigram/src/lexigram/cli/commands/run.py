@@ -1,4 +1,4 @@
-"""``lexigram run``: run an application until it is told to stop."""
+"""``lexigram run``: run an application until it is stopped."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from lexigram.cli.session import Session
+from lexigram.cli.context import CommandContext
 
 app = typer.Typer()
 
 
 @app.command()
 def run(
-    ctx: typer.Context,
+    ctx: CommandContext,
     target: Annotated[
         str | None,
         typer.Argument(metavar="MODULE:APP", help="Default: the one named in pyproject.toml."),
@@ -25,8 +25,7 @@ def run(
     """
     import anyio
 
-    session: Session = ctx.obj
-    session.target = target
-    application = session.application
+    session = ctx.obj
+    application = session.load(target, background=True)
     session.configure_logging()
     anyio.run(application.serve)

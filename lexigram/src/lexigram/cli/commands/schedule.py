@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lexigram.cli.context import CommandContext
 from lexigram.cli.errors import CliError
 from lexigram.cli.session import Session
+from lexigram.config.escape import escape_line
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -16,7 +18,20 @@ if TYPE_CHECKING:
     from lexigram.contracts.infra.schedule import Firing, Schedule, ScheduleInfo
     from lexigram.schedule import Scheduler
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.")]
+
+def _check_name(value: str) -> str:
+    """Exit code 2 for a name that no schedule can have."""
+    from lexigram.contracts.infra.schedule.errors import InvalidScheduleError
+    from lexigram.contracts.infra.schedule.types import check_schedule_name
+
+    try:
+        check_schedule_name(value)
+    except InvalidScheduleError as error:
+        raise typer.BadParameter(error.message) from None
+    return value
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", callback=_check_name, help="The schedule.")]
 Target = Annotated[
     str | None,
     typer.Option(
@@ -31,86 +46,88 @@ app = typer.Typer(help="Look at schedules, pause, resume and run them.")
 
 
 @app.command()
-def ls(ctx: typer.Context, target: Target = None) -> None:
+def ls(ctx: CommandContext, target: Target = None) -> None:
     """Every schedule: when it fires, what it starts, and its next tick."""
-    session: Session = ctx.obj
+    session = ctx.obj
 
     async def work(scheduler: Scheduler) -> list[dict[str, Any]]:
-        return [_described(info) for info in await scheduler.schedules()]
+        return [_describe(info) for info in await scheduler.schedules()]
 
-    rows = _asked(session, target, work)
+    rows = _run_with_scheduler(session, target, work)
     session.output.table("schedules", rows, ("name", "when", "starts", "state", "next", "last"))
 
 
 @app.command()
-def show(ctx: typer.Context, name: Name, target: Target = None) -> None:
+def show(ctx: CommandContext, name: Name, target: Target = None) -> None:
     """One schedule with all its settings and its latest firings."""
-    session: Session = ctx.obj
+    session = ctx.obj
 
     async def work(scheduler: Scheduler) -> dict[str, Any]:
-        info = await _known(scheduler, name)
-        fired = [_fired(firing) for firing in await scheduler.firings(name)]
-        return {**_described(info), **_settings(info), "firings": fired}
+        info = await _find_schedule(scheduler, name)
+        fired = [_describe_firing(firing) for firing in await scheduler.firings(name)]
+        return {**_describe(info), **_settings(info), "firings": fired}
 
-    facts = _asked(session, target, work)
-    shown = [f"{key}: {value}" for key, value in facts.items() if key != "firings" and value]
+    facts = _run_with_scheduler(session, target, work)
+    shown = {key: value for key, value in facts.items() if key != "firings" and value}
     fired = [
-        "  ".join(str(value) for value in firing.values() if value not in {None, False})
+        "  ".join(
+            escape_line(str(value)) for value in firing.values() if value not in {None, False}
+        )
         for firing in facts["firings"]
     ]
-    session.output.text("\n".join([*shown, "firings:", *(f"  {line}" for line in fired)]), facts)
+    session.output.facts({**shown, "firings": "\n".join(["", *fired])}, facts)
 
 
 @app.command()
-def pause(ctx: typer.Context, name: Name, target: Target = None) -> None:
+def pause(ctx: CommandContext, name: Name, target: Target = None) -> None:
     """Fire no more ticks until it is resumed; also after a restart."""
-    session: Session = ctx.obj
+    session = ctx.obj
 
     async def work(scheduler: Scheduler) -> dict[str, Any]:
-        return _described(await scheduler.pause(name))
+        return _describe(await scheduler.pause(name))
 
-    session.output.text(f"{name} is paused", _asked(session, target, work))
+    session.output.text(f"{name} is paused", _run_with_scheduler(session, target, work))
 
 
 @app.command()
-def resume(ctx: typer.Context, name: Name, target: Target = None) -> None:
+def resume(ctx: CommandContext, name: Name, target: Target = None) -> None:
     """Fire again, from the next tick on; ticks of the pause are not made up for."""
-    session: Session = ctx.obj
+    session = ctx.obj
 
     async def work(scheduler: Scheduler) -> dict[str, Any]:
-        return _described(await scheduler.resume(name))
+        return _describe(await scheduler.resume(name))
 
-    facts = _asked(session, target, work)
+    facts = _run_with_scheduler(session, target, work)
     session.output.text(f"{name} is {facts['state']}, next {facts['next']}", facts)
 
 
 @app.command()
-def run(ctx: typer.Context, name: Name, target: Target = None) -> None:
+def run(ctx: CommandContext, name: Name, target: Target = None) -> None:
     """Fire once, now. A callback is run by a running application that has it."""
-    session: Session = ctx.obj
+    session = ctx.obj
 
     async def work(scheduler: Scheduler) -> dict[str, Any]:
-        return _fired(await scheduler.run_now(name))
+        return _describe_firing(await scheduler.run_now(name))
 
-    facts = _asked(session, target, work)
+    facts = _run_with_scheduler(session, target, work)
     made = f", made {facts['reference']}" if facts["reference"] else ", waits for an application"
     session.output.text(f"{name} fired{made}", facts)
 
 
 @app.command("next")
-def upcoming(ctx: typer.Context, name: Name, count: Count = 5, target: Target = None) -> None:
+def upcoming(ctx: CommandContext, name: Name, count: Count = 5, target: Target = None) -> None:
     """The next ticks: in the zone of the schedule, in local time and in UTC."""
-    session: Session = ctx.obj
+    session = ctx.obj
 
     async def work(scheduler: Scheduler) -> list[dict[str, Any]]:
-        schedule = (await _known(scheduler, name)).schedule
-        return [_shown(tick, schedule) for tick in await scheduler.upcoming(name, count)]
+        schedule = (await _find_schedule(scheduler, name)).schedule
+        return [_describe_tick(tick, schedule) for tick in await scheduler.upcoming(name, count)]
 
-    rows = _asked(session, target, work)
+    rows = _run_with_scheduler(session, target, work)
     session.output.table("ticks", rows, ("zone_time", "local_time", "utc"), schedule=name)
 
 
-def _asked(
+def _run_with_scheduler(
     session: Session, target: str | None, work: Callable[[Scheduler], Awaitable[Any]]
 ) -> Any:
     """Start the application, do the work, stop it."""
@@ -130,7 +147,7 @@ def _asked(
     return session.run(call)
 
 
-async def _known(scheduler: Scheduler, name: str) -> ScheduleInfo:
+async def _find_schedule(scheduler: Scheduler, name: str) -> ScheduleInfo:
     from lexigram.contracts.infra.schedule import ScheduleNotFoundError
 
     info = await scheduler.get(name)
@@ -147,7 +164,7 @@ async def _known(scheduler: Scheduler, name: str) -> ScheduleInfo:
     )
 
 
-def _described(info: ScheduleInfo) -> dict[str, Any]:
+def _describe(info: ScheduleInfo) -> dict[str, Any]:
     return {
         "name": info.schedule.name,
         "when": _when(info.schedule),
@@ -177,7 +194,7 @@ def _settings(info: ScheduleInfo) -> dict[str, Any]:
     }
 
 
-def _fired(firing: Firing) -> dict[str, Any]:
+def _describe_firing(firing: Firing) -> dict[str, Any]:
     return {
         "tick": _text(firing.tick),
         "fired": _text(firing.fired_at),
@@ -206,7 +223,7 @@ def _starts(schedule: Schedule) -> str:
     return f"callback {schedule.target.name}"
 
 
-def _shown(tick: datetime, schedule: Schedule) -> dict[str, Any]:
+def _describe_tick(tick: datetime, schedule: Schedule) -> dict[str, Any]:
     from lexigram.schedule.zones import zone
 
     return {

@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexigram.cli.session import Session
+from lexigram.cli.context import CommandContext
 
 if TYPE_CHECKING:
     from lexigram.app import Application
+    from lexigram.di import Provider
+    from lexigram.web import WebConfig
 
 app = typer.Typer()
 
 
 @app.command()
 def serve(
-    ctx: typer.Context,
+    ctx: CommandContext,
     target: Annotated[
         str | None,
         typer.Argument(metavar="MODULE:APP", help="Default: the one named in pyproject.toml."),
@@ -41,28 +43,40 @@ def serve(
     """
     import anyio
 
-    session: Session = ctx.obj
-    application = session.load(target)
-    _with_host(application)
+    session = ctx.obj
+    application = session.load(target, background=True)
+    config = _host_config(application)
     for provider in application.providers:
         provider.run_worker = worker
     session.configure_logging()
 
-    async def work() -> None:
+    async def run() -> None:
         from lexigram.web import WebHost
+        from lexigram.web.host import listen
 
-        web = application.container.get(WebHost)
-        async with web.serving(host=host, port=port) as address:
-            data = {"url": address.url, "host": address.host, "port": address.port}
-            session.output.line(f"{application.name} listens on {address.url}", data)
-            await anyio.sleep_forever()
+        # Before anything boots: what is wrong with keys, host and port is exit code 2.
+        with await listen(config, host=host, port=port) as bound:
 
-    anyio.run(application.serve, work)
+            async def work() -> None:
+                web = application.container.get(WebHost)
+                async with web.serving(bound=bound) as address:
+                    data = {"url": address.url, "host": address.host, "port": address.port}
+                    session.output.line(f"{application.name} listens on {address.url}", data)
+                    await anyio.sleep_forever()
+
+            await application.serve(work)
+
+    anyio.run(run)
 
 
-def _with_host(application: Application) -> None:
-    """An application that does not say how it wants to be served is served as configured."""
-    from lexigram.web import WebModule, WebProvider
+def _host_config(application: Application) -> WebConfig:
+    """How the application wants to be served; one that does not say is served as configured."""
+    from lexigram.cli.settings import read_config
+    from lexigram.web import WebConfig, WebModule, WebProvider
 
-    if not any(isinstance(provider, WebProvider) for provider in application.providers):
+    hosts: list[Provider] = [one for one in application.providers if isinstance(one, WebProvider)]
+    if not hosts:
         application.add_module(WebModule)
+    elif hosts[0].config is not None:  # given in code
+        return hosts[0].config  # type: ignore[no-any-return]
+    return read_config(application).get_section("web", WebConfig)

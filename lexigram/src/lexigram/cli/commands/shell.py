@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from lexigram.cli.session import Session
+from lexigram.cli.context import CommandContext
 
 app = typer.Typer()
 
 
 @app.command()
 def shell(
-    ctx: typer.Context,
+    ctx: CommandContext,
     target: Annotated[
         str | None,
         typer.Argument(metavar="MODULE:APP", help="Default: the one named in pyproject.toml."),
@@ -22,7 +22,7 @@ def shell(
     """Start an application and type Python at it: ``await app.container.resolve(Greeter)``."""
     from lexigram.cli.console import talk
 
-    session: Session = ctx.obj
+    session = ctx.obj
     application = session.load(target)
     session.configure_logging(quiet=True)
     talk(application, session.contributors, session.output)

@@ -6,16 +6,16 @@ import platform
 
 import typer
 
+from lexigram.cli.context import CommandContext
 from lexigram.cli.installed import installed_distributions
-from lexigram.cli.session import Session
 
 app = typer.Typer()
 
 
 @app.command()
-def version(ctx: typer.Context) -> None:
+def version(ctx: CommandContext) -> None:
     """Show the installed versions."""
-    session: Session = ctx.obj
+    session = ctx.obj
     installed = installed_distributions()
     text = "\n".join(f"{name} {number}" for name, number in installed.items())
     data = {"distributions": installed, "python": platform.python_version()}

@@ -11,6 +11,7 @@ from lexigram.cli import built_in
 from lexigram.cli.errors import ContributorError
 from lexigram.cli.failures import summary
 from lexigram.cli.paths import load_path
+from lexigram.concurrency import call_sync
 from lexigram.contracts.cli import (
     CommandContribution,
     DoctorCheckContribution,
@@ -92,7 +93,7 @@ class Contributors:
 def load_contributed(contributor: str, path: str) -> Any:
     """The object a contributor named by path; the error says whose it is."""
     try:
-        return load_path(path)
+        return call_sync(load_path, path)
     except Exception as error:
         raise ContributorError(
             f"{path}, named by the contributor {contributor}, cannot be loaded",
@@ -115,16 +116,8 @@ class _Collector:
 
     def take(self, entry: EntryPoint) -> None:
         try:
-            contributor = entry.load()()
-            name = str(contributor.contributor_id)
             # All of it before any of it: who raises is left out as a whole.
-            parts: dict[str, list[Any]] = {
-                "command": _listed(contributor.get_commands(), CommandContribution),
-                "generator": _listed(contributor.get_generators(), GeneratorDefinition),
-                "health check": _listed(contributor.get_health_checks(), HealthCheckContribution),
-                "doctor check": _listed(contributor.get_doctor_checks(), DoctorCheckContribution),
-                "shell name": _listed(contributor.get_shell_context(), ShellContextContribution),
-            }
+            name, parts = call_sync(_load_contributor, entry)
         except Exception as error:  # noqa: BLE001 - code we do not own
             self._leave_out(entry, summary(error))
             return
@@ -166,13 +159,25 @@ class _Collector:
         )
 
 
+def _load_contributor(entry: EntryPoint) -> tuple[str, dict[str, list[Any]]]:
+    """The id of a contributor, and what it brings by kind."""
+    contributor = entry.load()()
+    return str(contributor.contributor_id), {
+        "command": _list_items(contributor.get_commands(), CommandContribution),
+        "generator": _list_items(contributor.get_generators(), GeneratorDefinition),
+        "health check": _list_items(contributor.get_health_checks(), HealthCheckContribution),
+        "doctor check": _list_items(contributor.get_doctor_checks(), DoctorCheckContribution),
+        "shell name": _list_items(contributor.get_shell_context(), ShellContextContribution),
+    }
+
+
 def _installed() -> Iterable[EntryPoint]:
     from importlib.metadata import entry_points
 
     return entry_points(group=GROUP)
 
 
-def _listed(items: Iterable[Any], kind: type[C]) -> list[C]:
+def _list_items(items: Iterable[Any], kind: type[C]) -> list[C]:
     found = list(items)
     for item in found:
         if not isinstance(item, kind):

@@ -6,8 +6,10 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from lexigram.di._build import outside_scope
+from lexigram.di._diagram import describe
+from lexigram.di._problems import spell
 from lexigram.di.binding import Binding, eager
-from lexigram.di.build import outside_scope
 from lexigram.di.errors import (
     AsyncDependencyError,
     OverrideError,
@@ -16,9 +18,6 @@ from lexigram.di.errors import (
     UnresolvableDependencyError,
 )
 from lexigram.di.markers import Key, show
-from lexigram.di.picture import describe
-from lexigram.di.problems import spell
-from lexigram.di.registrar import named
 from lexigram.di.resources import close, close_sync
 from lexigram.di.scope import Scope, scope_class
 from lexigram.di.signature import (
@@ -28,6 +27,7 @@ from lexigram.di.signature import (
     injectable_aliases,
     is_form,
     key_of,
+    key_with_name,
     parameters,
 )
 
@@ -221,7 +221,7 @@ class Resolver:
             hint=f"say which one: container.of({found[0].module.name}).override(...)",
         )
 
-    def _asked(self, service: Any, *, scoped: bool) -> Binding:
+    def _find_buildable(self, service: Any, *, scoped: bool) -> Binding:
         binding = self.find(service)
         if binding.is_open:
             raise UnresolvableDependencyError(
@@ -240,7 +240,7 @@ class Resolver:
         return binding
 
     def _first_function(self, service: Any, *, scoped: bool = False) -> Callable[..., Any]:
-        binding = self._asked(service, scoped=scoped)
+        binding = self._find_buildable(service, scoped=scoped)
         table = self.in_scope if scoped else self._functions
         if binding.is_singleton:
             value = self.container.builder.singleton(binding)
@@ -258,7 +258,7 @@ class Resolver:
 
     def _first_async(self, service: Any, *, scoped: bool) -> Callable[..., Any]:
         """The function used until everything it stands on is made; then it is replaced."""
-        binding = self._asked(service, scoped=scoped)
+        binding = self._find_buildable(service, scoped=scoped)
         table = self.in_scope_async if scoped else self._async_functions
         builder = self.container.builder
 
@@ -352,19 +352,19 @@ class BootContainer(Locator):
     """What ``Provider.boot`` is given: resolves as its module, binds what was promised."""
 
     def __init__(self, resolver: Resolver, provider: Provider) -> None:
-        super().__init__(resolver, self._used)
+        super().__init__(resolver, self._note_use)
         self._provider = provider
         self._booting = True
 
     def bind(self, service: Any, value: Any, *, name: str | None = None) -> None:
         """Fulfil a promise made in ``register``."""
-        self._resolver.container.fulfil(self._resolver.node, named(service, name), value)
+        self._resolver.container.fulfil(self._resolver.node, key_with_name(service, name), value)
 
-    def booted(self) -> None:
+    def end_boot(self) -> None:
         """From here on, what is resolved is no longer counted as used in boot."""
         self._booting = False
 
-    def _used(self, binding: Binding) -> None:
+    def _note_use(self, binding: Binding) -> None:
         """An override cannot reach what a provider took in its boot, so remember it."""
         if self._booting:
             binding.used_in_boot = self._provider.name
@@ -390,14 +390,14 @@ class Override(Generic[T]):
     def __exit__(self, *_: object) -> None:
         self._active.pop().__exit__(None, None, None)
         builder = self._binding.provider.container.builder
-        close_sync(builder.retired(only_sync=True), None)
+        close_sync(builder.take_retired(only_sync=True), None)
 
     async def __aenter__(self) -> T:
         return self.__enter__()
 
     async def __aexit__(self, *_: object) -> None:
         self._active.pop().__exit__(None, None, None)
-        await close(self._binding.provider.container.builder.retired(), None)
+        await close(self._binding.provider.container.builder.take_retired(), None)
 
 
 class Providers:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
 from lexigram.contracts.core.di import ServiceScope
 from lexigram.contracts.core.errors import LexigramError
-from lexigram.di.binding import Binding, eager
+from lexigram.di.binding import Binding, Site, eager
 from lexigram.di.errors import (
     AmbiguousDependencyError,
     AsyncDependencyError,
@@ -33,17 +32,6 @@ if TYPE_CHECKING:
     from lexigram.di.module import ModuleNode
 
 Steps = Sequence[tuple[Binding, str | None]]
-
-
-class Site(NamedTuple):
-    """A place in a source file."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        relative = os.path.relpath(self.file)
-        return f"{self.file if relative.startswith('..') else relative}:{self.line}"
 
 
 @frozen(kw_only=True)
@@ -103,8 +91,10 @@ def path_lines(steps: Steps, missing: Key | None = None, verdict: str = "") -> t
     )
 
 
-def bound_in(binding: Binding) -> str:
+def describe_binding(binding: Binding) -> str:
     """Where a binding was registered: module, file and line, lifetime."""
+    if binding.role is not None:
+        return f"{binding.role} of {binding.viewpoint.name}"
     verb = "decorated" if binding.pinned else "bound"
     site = binding.site or _site_of(binding.target)  # a marked class was registered nowhere
     where = f"  {site}" if site else ""
@@ -120,13 +110,51 @@ def parameter_to(consumer: Binding, target: Binding) -> str:
     return "?"  # taken from the container by hand
 
 
-def unbound_key(key: Key, asker: str, lines: Iterable[str], near: tuple[str, ...]) -> Problem:
+@frozen
+class Asker:
+    """The module that asks for something, in words of where its source can be changed."""
+
+    node: ModuleNode
+    importer: ModuleNode | None
+    # False where ``scope()`` of the module does not take what asks
+    in_scope: bool = True
+
+    @property
+    def name(self) -> str:
+        """The module that asks, as reports call it."""
+        return self.node.name
+
+    @property
+    def source(self) -> ModuleNode | None:
+        """Whose imports and providers an application writes; None for a configured module."""
+        node = self.node if self.importer is None else self.importer
+        return None if node.is_configured else node
+
+    def place_to_bind(self) -> str:
+        """Where the asker would see what is bound."""
+        if self.source is not None:
+            return self.source.name
+        return "a provider of the application:  Application(..., providers=[...])"
+
+    def way_to_import(self, owner: ModuleNode) -> str:
+        """How the asker gets to see the exports of ``owner``."""
+        if self.source is not None:
+            return f"import it:  imports=[{owner.name}]  in {self.source.name}"
+        token = self.node.token.__bases__[0] if self.node.is_feature else self.node.token
+        feature = f"{token.__name__}.scope(..., imports=[{owner.name}])"
+        ways = [f"list what asks for it in  {feature}"] if self.in_scope else []
+        if not (ways and owner.is_configured):
+            ways.append(f"show it to all:  @module(..., is_global=True)  on {owner.name}")
+        return ", or ".join(ways)
+
+
+def unbound_key(key: Key, asker: Asker, lines: Iterable[str], near: tuple[str, ...]) -> Problem:
     """Nothing anywhere provides it."""
     return Problem(
         error=UnresolvableDependencyError,
         title=f"nothing provides {show(key)}",
         lines=tuple(lines),
-        fix=f"bind it:  container.singleton({_arguments(key)})  in {asker}",
+        fix=f"bind it:  container.singleton({_arguments(key)})  in {asker.place_to_bind()}",
         near=near,
     )
 
@@ -135,7 +163,7 @@ def ambiguous(
     key: Key, asker: str, candidates: Iterable[Binding], lines: Iterable[str] = ()
 ) -> Problem:
     """Two or more bindings where one was asked for."""
-    named = [f"- {binding.name}  {bound_in(binding)}" for binding in candidates]
+    named = [f"- {binding.name}  {describe_binding(binding)}" for binding in candidates]
     return Problem(
         error=AmbiguousDependencyError,
         title=f"{asker} can see {len(named)} bindings of {show(key)}",
@@ -147,7 +175,7 @@ def ambiguous(
 
 def invisible(
     key: Key,
-    asker: str,
+    asker: Asker,
     hidden: Sequence[Binding],
     *,
     exported: bool,
@@ -155,19 +183,22 @@ def invisible(
     lines: Iterable[str] = (),
 ) -> Problem:
     """Bound somewhere, but not where it was asked for."""
-    owner = hidden[0].module.name
+    module = hidden[0].module
+    owner = module.name
     if exported:
-        why = f"{owner} exports it, but {asker} does not import {owner}"
-        fix = f"import it:  imports=[{owner}]  in {asker}"
+        why = f"{owner} exports it, but {asker.name} does not import {owner}"
+        fix = asker.way_to_import(module)
     else:
         why = f"{owner} binds it but does not export it"
         fix = f"export it:  exports=[{_type(key)}]  in {owner}"
-        if not imported:
-            fix += f", and import {owner} in {asker}"
+        if not imported and asker.source is not None:
+            fix += f", and import {owner} in {asker.source.name}"
+        elif not imported:
+            fix += f"; then {asker.way_to_import(module)}"
     return Problem(
         error=ModuleVisibilityError,
-        title=f"{show(key)} is not visible to {asker}: {why}",
-        lines=(*lines, *(f"- {binding.name}  {bound_in(binding)}" for binding in hidden)),
+        title=f"{show(key)} is not visible to {asker.name}: {why}",
+        lines=(*lines, *(f"- {binding.name}  {describe_binding(binding)}" for binding in hidden)),
         fix=fix,
     )
 
@@ -214,7 +245,7 @@ def leak(keeper: Binding, kept: Binding) -> Problem:
     )
 
 
-def kept_scope(keeper: Binding, parameter: Parameter) -> Problem:
+def singleton_keeps_scope(keeper: Binding, parameter: Parameter) -> Problem:
     """A singleton that asks for the scope it is built in."""
     return Problem(
         error=ScopedResolutionError,
@@ -225,12 +256,43 @@ def kept_scope(keeper: Binding, parameter: Parameter) -> Problem:
     )
 
 
+def reported(error: LexigramError) -> Problem:
+    """What a provider found wrong with what it was given."""
+    first, *lines = error.message.splitlines()
+    return Problem(
+        error=type(error),
+        title=first,
+        lines=tuple(line.strip() for line in lines),
+        fix=error.hint or "see the documentation of the error code",
+    )
+
+
+def generator_as_handler(handler: Binding) -> Problem:
+    """A handler that is a generator."""
+    return Problem(
+        error=RegistrationError,
+        title=f"{handler.name} is a generator: its scope would end before it runs",
+        lines=path_lines([(handler, None)]),
+        fix="open a scope inside it: `async with container.scope() as scope`",
+    )
+
+
+def plain_handler_awaits(handler: Binding) -> Problem:
+    """A plain function as the handler, where building needs ``await``."""
+    return Problem(
+        error=AsyncDependencyError,
+        title=f"{handler.name} is a plain function, but what it asks for needs await",
+        lines=path_lines([(handler, None)]),
+        fix=f"make it `async def {handler.name}`",
+    )
+
+
 def unreadable(binding: Binding, reason: str) -> Problem:
     """A target whose parameters cannot be read."""
     return Problem(
         error=SignatureError,
         title=f"the signature of {binding.target!r}, bound to {binding.name}, cannot be read",
-        lines=(reason, bound_in(binding)),
+        lines=(reason, describe_binding(binding)),
         fix="bind it with factory= a function that has annotated parameters",
     )
 
@@ -258,7 +320,7 @@ def abstract_target(binding: Binding, members: Sequence[str]) -> Problem:
     return Problem(
         error=RegistrationError,
         title=f"{binding.name} is built from {name}, which is {what}",
-        lines=(bound_in(binding),),
+        lines=(describe_binding(binding),),
         fix=f"bind a class that implements it:  container.{binding.lifetime.value}"
         f"({_arguments(binding.key)})",
     )
@@ -404,7 +466,7 @@ def _row(steps: Steps, index: int) -> tuple[str, str, str]:
         label = f"{_indent(index)}{steps[index - 1][1]}: {label}"
     elif leads_on:
         label = f"{label}({leads_on})"
-    return label, str(site) if site else "", bound_in(binding)
+    return label, str(site) if site else "", describe_binding(binding)
 
 
 def _indent(depth: int) -> str:

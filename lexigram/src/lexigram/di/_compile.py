@@ -17,16 +17,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lexigram.contracts.core.di import ServiceScope
+from lexigram.di._running import current_task
 from lexigram.di.binding import Binding, Kind, eager
-from lexigram.di.resources import close, close_sync, never_yielded, raise_all, yielded_twice
-from lexigram.di.running import current_task
+from lexigram.di.resources import close, close_sync, never_yielded, raise_all, second_yield_error
 from lexigram.di.scope import BUILDING, EXITS, SYNC, WAITERS, not_entered
 from lexigram.di.signature import Passing, Wish
 
 if TYPE_CHECKING:
-    from lexigram.di.build import Builder
+    from lexigram.di._build import Builder
+    from lexigram.di._resolver import Resolver
     from lexigram.di.container import Container
-    from lexigram.di.resolver import Resolver
 
 ENTRY_CAP = 24  # nodes; an entry is compiled once and called for ever, so it may be large
 
@@ -160,8 +160,8 @@ class _Code:
             return repr(value)
         return self.constant(value, f"the_{binding.name}")
 
-    def deferred(self, edge: Any) -> str:
-        make = partial(self.compiler.builder.deferred, edge.binding, edge.wish)
+    def write_deferred(self, edge: Any) -> str:
+        make = partial(self.compiler.builder.defer, edge.binding, edge.wish)
         return f"{self.constant(make, f'{edge.wish.name.lower()}_of_{edge.binding.name}')}(scope)"
 
     def compile(self, function: str) -> Callable[..., Any]:
@@ -196,7 +196,7 @@ class _Body:
         if override is not None:
             return self._override(edge, override)
         if getattr(edge, "deferred", False):
-            return self.code.deferred(edge)
+            return self.code.write_deferred(edge)
         if hasattr(edge, "members"):
             return f"[{', '.join([self.edge(member) for member in edge.members])}]"
         binding: Binding | None = getattr(edge, "binding", None)
@@ -258,16 +258,16 @@ class _ScopeBody(_Body):
 
     def build(self, binding: Binding) -> str:
         if binding is not self.root and binding.is_large:
-            return self._nested(binding)
+            return self._write_call(binding)
         if binding.lifetime is ServiceScope.SCOPED:
-            return self._scoped(binding)
+            return self._write_scoped(binding)
         if binding.kind is Kind.CALL:
             return self.call(binding)
         variable = self.variable(binding)
         self._produce(binding, variable)
         return variable
 
-    def _nested(self, binding: Binding) -> str:
+    def _write_call(self, binding: Binding) -> str:
         function = self.code.compiler.function(binding, is_async=binding.needs_await)
         name = self.code.constant(function, f"build_{_variable(binding)}")
         if binding.lifetime is not ServiceScope.SCOPED and not binding.needs_await:
@@ -279,7 +279,7 @@ class _ScopeBody(_Body):
             self.locals[binding] = variable
         return variable
 
-    def _scoped(self, binding: Binding) -> str:
+    def _write_scoped(self, binding: Binding) -> str:
         code = self.code
         key = code.constant(binding, f"{binding.name}_key")
         variable = self.variable(binding)
@@ -295,16 +295,16 @@ class _ScopeBody(_Body):
         code.depth += 1
         outside = dict(self.locals)
         if guarded:
-            self._guarded(binding, key, variable)
+            self._write_guarded(binding, key, variable)
         else:
-            self._unguarded(binding, key, variable)
+            self._write_unguarded(binding, key, variable)
         # What was built inside this branch may not exist when the branch is skipped.
         self.locals = outside
         self.locals[binding] = variable
         code.depth -= 1
         return variable
 
-    def _unguarded(self, binding: Binding, key: str, variable: str) -> None:
+    def _write_unguarded(self, binding: Binding, key: str, variable: str) -> None:
         """A plain call has no await between the look and the store, so no task can come between."""
         code = self.code
         call = self.call(binding)
@@ -318,7 +318,7 @@ class _ScopeBody(_Body):
             f"else: {variable} = cache[{key}] = {call}",
         )
 
-    def _guarded(self, binding: Binding, key: str, variable: str) -> None:
+    def _write_guarded(self, binding: Binding, key: str, variable: str) -> None:
         code = self.code
         code.emit(f"cache[{key}] = {code.constant(BUILDING, 'BUILDING')}", "try:")
         code.depth += 1
@@ -421,7 +421,7 @@ class _Entry:
         if _is_flat(self.handler):
             self._flat(variables)
         else:
-            self._scoped(variables)
+            self._write_scoped(variables)
         self.code.emit("return result")
 
     def _head(self, names: str) -> None:
@@ -462,7 +462,7 @@ class _Entry:
             "    raise",
             "failures = ()",
         )
-        twice = code.constant(yielded_twice, "yielded_twice")
+        twice = code.constant(second_yield_error, "yielded_twice")
         for name, kind in reversed(generators):
             code.emit(
                 f"try: {_step(name, kind)}",
@@ -472,7 +472,7 @@ class _Entry:
             )
         code.emit(f"if failures: {code.constant(raise_all, 'raise_all')}(failures)")
 
-    def _scoped(self, variables: Mapping[str, str]) -> None:
+    def _write_scoped(self, variables: Mapping[str, str]) -> None:
         """A large graph, or one that asks for its scope, is built into a real Scope."""
         code = self.code
         body = _ScopeBody(code, self.handler)

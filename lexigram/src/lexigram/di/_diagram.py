@@ -1,4 +1,4 @@
-"""Draw an object graph: mermaid, DOT, JSON, and the explanation of one binding."""
+"""The diagram of an object graph: mermaid, DOT, JSON; and the explanation of one binding."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
+from lexigram.di._problems import describe_binding
 from lexigram.di.binding import Binding
-from lexigram.di.problems import bound_in
 
 if TYPE_CHECKING:
     from lexigram.di.module import ModuleNode
-
-_SHAPES = {"singleton": ("([", "])"), "scoped": ("[", "]"), "transient": (">", "]")}
+    from lexigram.diagram import Diagram
 
 
 @frozen
-class Picture:
+class ObjectGraphDiagram:
     """An object graph in the forms people and tools read."""
 
     name: str
@@ -26,33 +25,11 @@ class Picture:
 
     def mermaid(self) -> str:
         """A mermaid flowchart, one subgraph per module."""
-        lines = ["flowchart LR"]
-        for number, (module, members) in enumerate(self._by_module()):
-            lines.append(f'    subgraph m{number}["{_escape(module.name)}"]')
-            for index, binding in members:
-                left, right = _SHAPES[binding.lifetime.value]
-                lines.append(f'        b{index}{left}"{_escape(binding.name)}"{right}')
-            lines.append("    end")
-        lines += [
-            f"    b{source} -->|{label}| b{target}" for source, label, target in self._edges()
-        ]
-        return "\n".join(lines) + "\n"
+        return self._diagram().mermaid()
 
     def dot(self) -> str:
         """A Graphviz digraph, one cluster per module."""
-        lines = [f'digraph "{_escape(self.name)}" {{', "    rankdir=LR;"]
-        for number, (module, members) in enumerate(self._by_module()):
-            lines.append(f'    subgraph cluster_m{number} {{ label="{_escape(module.name)}";')
-            lines += [
-                f'        b{index} [label="{_escape(item.name)}\\n{item.lifetime.value}"];'
-                for index, item in members
-            ]
-            lines.append("    }")
-        lines += [
-            f'    b{source} -> b{target} [label="{label}"];'
-            for source, label, target in self._edges()
-        ]
-        return "\n".join([*lines, "}"]) + "\n"
+        return self._diagram().dot()
 
     def to_dict(self) -> dict[str, Any]:
         """Nodes and edges as JSON-ready data."""
@@ -80,11 +57,24 @@ class Picture:
         """``to_dict`` as text."""
         return json.dumps(self.to_dict(), indent=2)
 
-    def _by_module(self) -> list[tuple[ModuleNode, list[tuple[int, Binding]]]]:
-        modules: dict[ModuleNode, list[tuple[int, Binding]]] = {}
+    def _diagram(self) -> Diagram:
+        # Imported where it is used: every application imports this module.
+        from lexigram.diagram import Diagram, Edge, Group, Node, Shape
+
+        shapes = {"singleton": Shape.PILL, "scoped": Shape.BOX, "transient": Shape.FLAG}
+        modules: dict[ModuleNode, list[Node]] = {}
         for index, binding in enumerate(self.bindings):
-            modules.setdefault(binding.module, []).append((index, binding))
-        return list(modules.items())
+            shape = shapes[binding.lifetime.value]
+            node = Node(id=f"b{index}", label=binding.name, shape=shape)
+            modules.setdefault(binding.module, []).append(node)
+        return Diagram(
+            name=self.name,
+            groups=[Group(label=module.name, nodes=nodes) for module, nodes in modules.items()],
+            edges=[
+                Edge(source=f"b{source}", target=f"b{target}", label=label)
+                for source, label, target in self._edges()
+            ],
+        )
 
     def _edges(self) -> Iterator[tuple[int, str, int]]:
         numbers = {binding: index for index, binding in enumerate(self.bindings)}
@@ -104,9 +94,11 @@ def edges_of(binding: Binding) -> Iterator[tuple[str, Binding]]:
 
 def describe(binding: Binding, source: str) -> str:
     """One binding for a person: owner, lifetime, edges, state, and its generated source."""
-    lines = [f"{binding.name}  {bound_in(binding)}"]
+    lines = [f"{binding.name}  {describe_binding(binding)}"]
     lines.append(f"  built by {binding.kind.name.lower().replace('_', ' ')}: {binding.target!r}")
-    lines += [f"  {name}: {target.name}  {bound_in(target)}" for name, target in edges_of(binding)]
+    lines += [
+        f"  {name}: {target.name}  {describe_binding(target)}" for name, target in edges_of(binding)
+    ]
     if binding.is_singleton:
         lines.append(f"  made: {'yes' if binding.made else 'not yet'}")
     elif source:
@@ -114,7 +106,3 @@ def describe(binding: Binding, source: str) -> str:
     else:
         lines.append("  source: written once the singletons under it are made")
     return "\n".join(lines)
-
-
-def _escape(text: str) -> str:
-    return text.replace('"', "'")

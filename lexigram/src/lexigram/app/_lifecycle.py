@@ -6,14 +6,15 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
 from attrs import define, field
 
 from lexigram.app.errors import AppShutdownError
-from lexigram.app.order import Seat
-from lexigram.concurrency import as_failure
+from lexigram.app.order import ProviderEntry
+from lexigram.concurrency import call
 from lexigram.contracts.core.provider import ProviderState
 from lexigram.di.container import Container
 from lexigram.di.errors import PromiseError, ProviderError
@@ -24,6 +25,8 @@ from lexigram.di.resources import Owned
 LAST_CHANCE_SECONDS = 1.0
 
 Announce = Callable[[Provider, float], Awaitable[None]]  # who has booted, in how many ms
+
+Host = asyncio.Task[Any] | None
 
 log = logging.getLogger(__name__)
 
@@ -36,20 +39,20 @@ class Lifecycle:
     boot_timeout: float
     on_death: Callable[[str, BaseException], None]
     announce: Announce
-    _levels: list[list[tuple[Seat, Owned]]] = field(factory=list)
+    _levels: list[list[tuple[ProviderEntry, Owned]]] = field(factory=list)
     _failures: list[Exception] = field(factory=list)
 
-    async def boot(self, levels: Sequence[Sequence[Seat]]) -> None:
+    async def boot(self, levels: Sequence[Sequence[ProviderEntry]]) -> None:
         """Boot every level. The first failure cancels its level and is raised by name."""
+        host = asyncio.current_task()
         for level in levels:
-            booted: list[tuple[Seat, Owned]] = []
+            booted: list[tuple[ProviderEntry, Owned]] = []
             self._levels.append(booted)
             try:
                 async with anyio.create_task_group() as tasks:
-                    for seat in level:
-                        tasks.start_soon(
-                            self._boot, seat, booted, name=f"boot {seat.provider.name}"
-                        )
+                    for entry in level:
+                        boot = partial(call, self._boot, entry, booted, host, host=host)
+                        tasks.start_soon(boot, name=f"boot {entry.provider.name}")
             except BaseExceptionGroup as group:
                 first = _first(group)
                 raise first from first.__cause__
@@ -69,11 +72,13 @@ class Lifecycle:
         if failures:
             raise _not_clean(failures, timeout)
 
-    async def _boot(self, seat: Seat, booted: list[tuple[Seat, Owned]]) -> None:
-        provider = seat.provider
+    async def _boot(
+        self, entry: ProviderEntry, booted: list[tuple[ProviderEntry, Owned]], host: Host
+    ) -> None:
+        provider = entry.provider
         owned = Owned(
             f"provider {provider.name}",
-            self._live(seat),
+            self._live(entry),
             lambda error: self.on_death(f"provider {provider.name}", error),
         )
         began = time.perf_counter()
@@ -81,17 +86,17 @@ class Lifecycle:
             await self._start(provider, owned)
         except Exception as error:
             provider.state = ProviderState.FAILED
-            await _tell(provider, error, "boot")
+            await self._tell(provider, error, "boot", host)
             if provider.required:
-                raise _boot_failed(seat, error) from error
+                raise _boot_failed(entry, error) from error
             log.warning("provider %s failed to boot: %r", provider.name, error)
             return
         provider.state = ProviderState.BOOTED
-        booted.append((seat, owned))
+        booted.append((entry, owned))
         await self.announce(provider, (time.perf_counter() - began) * 1000)
 
     async def _start(self, provider: Provider, owned: Owned) -> None:
-        seconds = provider.boot_timeout or self.boot_timeout
+        seconds = self._limit(provider)
         # Not anyio's: a cancel scope for each of 50 providers is a tenth of the whole start.
         limit = asyncio.timeout(seconds)
         try:
@@ -102,13 +107,16 @@ class Lifecycle:
                 raise TimeoutError(f"boot did not finish within {seconds:g} s") from None
             raise
 
-    async def _live(self, seat: Seat) -> AsyncGenerator[None, None]:
+    def _limit(self, provider: Provider) -> float:
+        return provider.boot_timeout or self.boot_timeout
+
+    async def _live(self, entry: ProviderEntry) -> AsyncGenerator[None, None]:
         """Boot, stay, shut down: one generator, so that it all happens in its owner task."""
-        provider = seat.provider
+        provider = entry.provider
         await self.container.start(provider)
-        view = self.container.boot_view(seat.node, provider)
-        await call_step(provider.boot, view)
-        view.booted()
+        view = self.container.boot_view(entry.node, provider)
+        await call(provider.boot, view)
+        view.end_boot()
         broken = self.container.broken_promises(provider)
         if broken:
             raise PromiseError(
@@ -118,7 +126,7 @@ class Lifecycle:
         try:
             yield
         finally:
-            await call_step(provider.shutdown)
+            await call(provider.shutdown)
 
     async def _within(
         self, deadline: float, step: Callable[..., Awaitable[None]], *args: Any
@@ -127,17 +135,18 @@ class Lifecycle:
         with anyio.move_on_after(seconds):
             await step(*args)
 
-    async def _shutdown_level(self, level: list[tuple[Seat, Owned]]) -> None:
+    async def _shutdown_level(self, level: list[tuple[ProviderEntry, Owned]]) -> None:
+        host = asyncio.current_task()
         async with anyio.create_task_group() as tasks:
-            for seat, owned in level:
-                tasks.start_soon(self._shutdown, seat.provider, owned)
+            for entry, owned in level:
+                tasks.start_soon(self._shutdown, entry.provider, owned, host)
 
-    async def _shutdown(self, provider: Provider, owned: Owned) -> None:
+    async def _shutdown(self, provider: Provider, owned: Owned, host: Host) -> None:
         try:
             await owned.stop()
         except Exception as error:  # noqa: BLE001 - the others must be stopped too
             self._failures.append(_shutdown_failed(provider.name, error))
-            await _tell(provider, error, "shutdown")
+            await self._tell(provider, error, "shutdown", host)
         except BaseException:
             late = TimeoutError("shutdown did not finish in time and was cancelled")
             self._failures.append(_shutdown_failed(provider.name, late))
@@ -145,36 +154,18 @@ class Lifecycle:
         finally:
             provider.state = ProviderState.SHUTDOWN
 
+    async def _tell(self, provider: Provider, error: Exception, phase: str, host: Host) -> None:
+        limit, tell = self._limit(provider), provider.on_error
+        try:
+            await call(tell, error, phase, timeout=limit, name="on_error", host=host)
+        except Exception:
+            log.exception("on_error of provider %s failed", provider.name)
+
     async def _close_container(self, error: BaseException | None) -> None:
         try:
             await self.container.aclose(error)
         except Exception as failure:  # noqa: BLE001 - raised with the others
             self._failures.append(failure)
-
-
-async def _tell(provider: Provider, error: Exception, phase: str) -> None:
-    try:
-        await provider.on_error(error, phase)
-    except BaseException as raised:
-        failure = as_failure(raised)
-        if failure is None:
-            raise
-        log.exception("on_error of provider %s failed", provider.name, exc_info=failure)
-
-
-async def call_step(step: Callable[..., Awaitable[None]], *args: Any) -> None:
-    """Call a step of a module or provider; what it raises is an ``Exception``.
-
-    ``SystemExit`` would otherwise end the event loop, and a ``CancelledError`` of the step's own
-    making would look like a cancellation of the application.
-    """
-    try:
-        await step(*args)
-    except BaseException as error:
-        failure = as_failure(error)
-        if failure is None or failure is error:
-            raise
-        raise failure from error
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -187,11 +178,11 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return first
 
 
-def _boot_failed(seat: Seat, error: Exception) -> ProviderError:
+def _boot_failed(entry: ProviderEntry, error: Exception) -> ProviderError:
     return ProviderError(
-        f'provider "{seat.provider.name}" of {seat.node.name} failed to boot: '
+        f'provider "{entry.provider.name}" of {entry.node.name} failed to boot: '
         f"{type(error).__name__}: {error}",
-        provider=seat.provider.name,
+        provider=entry.provider.name,
         phase="boot",
         hint="the cause is above; required=False lets the application run without this provider",
     )

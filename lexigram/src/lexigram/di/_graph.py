@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import difflib
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, field, frozen
 
 from lexigram.contracts.core.di import ServiceScope
-from lexigram.di import problems as words
-from lexigram.di.binding import Binding, Kind, Target, eager
+from lexigram.di import _problems as words
+from lexigram.di._problems import Problem, parameter_to, path_lines
+from lexigram.di._visibility import Visibility, covers
+from lexigram.di.binding import Binding, Entry, Kind, Target, eager
 from lexigram.di.decorators import marked_lifetime
 from lexigram.di.errors import ContainerValidationError
 from lexigram.di.markers import Key, origin_of, show
 from lexigram.di.module import ModuleNode
-from lexigram.di.problems import Problem, parameter_to, path_lines
 from lexigram.di.signature import (
     Parameter,
     Wish,
     has_free_variables,
+    is_service,
     parameters,
     type_arguments,
 )
-from lexigram.di.visibility import Visibility, covers
 
 if TYPE_CHECKING:
     from lexigram.di.container import Container
@@ -59,14 +59,28 @@ class ObjectGraph:
     # Bindings nobody registered: marked classes, and generic ones filled in.
     _marks: dict[Key, Binding] = field(factory=dict)
     _specials: dict[tuple[Binding, Key], Binding] = field(factory=dict)
+    # Functions that are called, not resolved, as they were announced.
+    _handlers: list[Binding] = field(factory=list)
     _lock: threading.RLock = field(factory=threading.RLock)
 
-    def validate(self) -> None:
-        """Connect everything, and collect every problem in it."""
+    def validate(self, entries: Iterable[tuple[ModuleNode, Entry]] = ()) -> None:
+        """Connect everything, and collect every problem in it and in what is called with it."""
         self._check_exports()
         self._connect(0)
+        first = len(self.bindings)
+        for node, entry in entries:
+            self._attach_entry(node, entry)
+        self._connect(first)
         self._arrange()
+        for handler in self._handlers:
+            self._derive(handler)
+            if handler.needs_await and handler.kind is not Kind.COROUTINE:
+                self.problems.append(words.plain_handler_awaits(handler))
         self._conclude()
+
+    def is_called_for(self, binding: Binding) -> bool:
+        """True when a function that was announced asks for it."""
+        return any(binding in eager(handler.provider) for handler in self._handlers)
 
     def find(self, node: ModuleNode, key: Key) -> list[Binding]:
         """What ``node`` can mean by ``key``; marked and generic classes join on first sight."""
@@ -133,9 +147,11 @@ class ObjectGraph:
 
     def near(self, key: Key, node: ModuleNode) -> tuple[str, ...]:
         """Bindings with a similar name, and why they do not serve."""
+        from difflib import get_close_matches  # 1 ms that only a start with a problem pays
+
         names = {binding.name: binding for binding in self.bindings}
         wanted = show(key)
-        close = difflib.get_close_matches(wanted, names, n=MOST_NEAR, cutoff=0.55)
+        close = get_close_matches(wanted, names, n=MOST_NEAR, cutoff=0.55)
         bare = getattr(key, "__name__", wanted)
         close += [name for name in names if bare in name and name not in close]
         found = [self._near(names[name], node) for name in close if name != wanted]
@@ -178,6 +194,26 @@ class ObjectGraph:
         if edges:
             binding.provider.set_kwargs(**edges)
 
+    def _attach_entry(self, node: ModuleNode, entry: Entry) -> None:
+        handler = self.container.make_handler(entry.function, node, entry.role)
+        handler.in_scope = entry.in_scope
+        if handler.is_resource:
+            self.problems.append(words.generator_as_handler(handler))
+            return
+        given = set(entry.given)
+        if entry.takes_arguments:
+            try:
+                asked = parameters(entry.function)
+            except (TypeError, ValueError):
+                asked = ()  # reported by _attach
+            given.update(item.name for item in asked if not is_service(item, self._is_bound(node)))
+        self._attach(handler, given)
+        self._handlers.append(handler)
+
+    def _is_bound(self, node: ModuleNode) -> Callable[[Key], bool]:
+        """Whether anybody binds a key: what is hidden from ``node`` is a service all the same."""
+        return lambda key: bool(self._find(node, key) or self.visibility.anywhere(key))
+
     def _edge(self, binding: Binding, parameter: Parameter) -> Any:
         """The provider that fills a parameter; None leaves it to its default or the caller."""
         if parameter.name in binding.pinned:
@@ -213,7 +249,7 @@ class ObjectGraph:
     def _single(self, binding: Binding, parameter: Parameter) -> Any:
         found = self._find(binding.viewpoint, parameter.key)
         if len(found) == 1:
-            return self._wrapped(binding, parameter, found[0])
+            return self._wrap(binding, parameter, found[0])
         constant = _type_argument(binding, parameter.key)
         if constant is not None:
             return self.model.Constant(constant)
@@ -224,7 +260,7 @@ class ObjectGraph:
         self._missing.append(Missing(binding, parameter, tuple(found)))
         return None
 
-    def _wrapped(self, binding: Binding, parameter: Parameter, target: Binding) -> Any:
+    def _wrap(self, binding: Binding, parameter: Parameter, target: Binding) -> Any:
         self._check_edge(binding, parameter, target)
         if parameter.wish is Wish.ONE:
             return target.provider
@@ -235,14 +271,14 @@ class ObjectGraph:
     def _find(self, node: ModuleNode, key: Key) -> list[Binding]:
         return (
             self.visibility.candidates(node, key)
-            or self._specialised(node, key)
-            or self._marked(key)
+            or self._specialise(node, key)
+            or self._find_marked(key)
         )
 
     def _members(self, node: ModuleNode, key: Key) -> list[Binding]:
         return self.visibility.collection(node, key) or self._find(node, key)
 
-    def _specialised(self, node: ModuleNode, key: Key) -> list[Binding]:
+    def _specialise(self, node: ModuleNode, key: Key) -> list[Binding]:
         """``Repo[User]`` from an open ``Repo``: the same binding with its variables filled."""
         service, name = key if isinstance(key, tuple) else (key, None)
         origin = origin_of(service)
@@ -269,7 +305,7 @@ class ObjectGraph:
             self._adopt(known)
         return known
 
-    def _marked(self, key: Key) -> list[Binding]:
+    def _find_marked(self, key: Key) -> list[Binding]:
         lifetime = marked_lifetime(key)
         if lifetime is None:
             return []
@@ -306,7 +342,7 @@ class ObjectGraph:
 
     def _arrange(self) -> None:
         """Order the graph, dependencies first, and derive what follows from the order."""
-        for binding in self._sorted():
+        for binding in self._sort():
             self._derive(binding)
 
     def _conclude(self) -> None:
@@ -317,7 +353,7 @@ class ObjectGraph:
         self._checks.clear()
         self._missing.clear()
 
-    def _sorted(self) -> list[Binding]:
+    def _sort(self) -> list[Binding]:
         """Dependencies first; each cycle is reported once and cut. Iterative: graphs are deep."""
         order: list[Binding] = []
         state: dict[Binding, int] = {}
@@ -363,7 +399,7 @@ class ObjectGraph:
             if parameter.wish is Wish.SCOPE and not parameter.optional:
                 needs_scope = True
                 if binding.is_singleton:
-                    self.problems.append(words.kept_scope(binding, parameter))
+                    self.problems.append(words.singleton_keeps_scope(binding, parameter))
         binding.size, binding.chunk = size, chunk
         binding.needs_await = needs_await
         binding.needs_scope = needs_scope and not binding.is_singleton
@@ -475,7 +511,8 @@ class ObjectGraph:
                 item.consumer.name for item in others if item.consumer is not first.consumer
             )
             extra = f"also needed by {', '.join(also)}" if also else ""
-            yield self._describe(key, node, first.candidates, path, extra)
+            in_scope = all(item.consumer.in_scope for item in (first, *others))
+            yield self._describe(key, node, first.candidates, path, extra, in_scope=in_scope)
 
     def _describe(
         self,
@@ -484,6 +521,8 @@ class ObjectGraph:
         found: Sequence[Binding],
         path: words.Steps,
         extra: str,
+        *,
+        in_scope: bool = True,
     ) -> Problem:
         hidden = [] if found else self.visibility.anywhere(key)
         verdict = "✗ not bound"
@@ -499,13 +538,14 @@ class ObjectGraph:
             owner = hidden[0].module
             return words.invisible(
                 key,
-                node.name,
+                words.Asker(node, self.visibility.importer(node), in_scope),
                 hidden,
                 exported=key in self.visibility.exports(owner),
                 imported=node is self.visibility.modules.root or owner in node.imports,
                 lines=lines,
             )
-        return words.unbound_key(key, node.name, lines, self.near(key, node))
+        asker = words.Asker(node, self.visibility.importer(node))
+        return words.unbound_key(key, asker, lines, self.near(key, node))
 
     def _near(self, binding: Binding, node: ModuleNode) -> str:
         visible = binding in self.visibility.candidates(node, binding.key)

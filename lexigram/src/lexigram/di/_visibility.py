@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
 from lexigram.di.binding import Binding
 from lexigram.di.markers import Key, origin_of
 from lexigram.di.module import ModuleGraph, ModuleNode
+from lexigram.di.signature import key_with_name
 
 Table = dict[Key, list[Binding]]
 
@@ -88,6 +90,10 @@ class Visibility:
                 return found
         return {}
 
+    def importer(self, node: ModuleNode) -> ModuleNode | None:
+        """Who lends its visibility to a module made by ``scope()``."""
+        return self._importers.get(node)
+
     def _table(self, node: ModuleNode) -> Table:
         done = self._visible.get(node)
         if done is None:
@@ -106,6 +112,48 @@ class Visibility:
         if importer is not None:
             tables.append(self._table(importer))
         return [self._own[node], *tables]
+
+
+class Conditions:
+    """What a ``when=`` callable may ask, at freeze."""
+
+    def __init__(self, config: Any, binding: Binding, visibility: Visibility) -> None:
+        self._binding = binding
+        self._visibility = visibility
+        self.config = config
+
+    def has(self, service: Any, *, name: str | None = None) -> bool:
+        """True when the binding's module sees another binding of the service."""
+        return self._sees(key_with_name(service, name))
+
+    def taken(self) -> bool:
+        """True when the very key of the binding is provided by another."""
+        return self._sees(self._binding.key)
+
+    def _sees(self, key: Key) -> bool:
+        return self._visibility.provides(self._binding.module, key)
+
+
+def sift(
+    bindings: Iterable[Binding], modules: ModuleGraph, config: Any
+) -> tuple[list[Binding], list[Binding]]:
+    """Bindings whose ``when`` holds, and the rest.
+
+    Unconditional ones count first, so that every condition sees them; conditional ones follow
+    in the order of registration, each seeing those that held before it.
+    """
+    listed = list(bindings)
+    visibility = Visibility(modules, [item for item in listed if item.when is None])
+    left_out = set[Binding]()
+    for item in listed:
+        if item.when is None:
+            continue
+        if _holds(item, Conditions(config, item, visibility)):
+            visibility.add(item)
+        else:
+            left_out.add(item)
+    kept = [item for item in listed if item not in left_out]
+    return kept, [item for item in listed if item in left_out]
 
 
 def covers(export: Key, key: Key) -> bool:
@@ -137,3 +185,14 @@ def _is_kind_of(candidate: Any, service: Any) -> bool:
     base = origin_of(candidate) or candidate
     # By declared bases only: structural protocols would match what merely looks alike.
     return isinstance(base, type) and isinstance(service, type) and service in base.__mro__
+
+
+def _holds(binding: Binding, conditions: Conditions) -> bool:
+    when = binding.when
+    if not callable(when):
+        return bool(when)
+    try:
+        return bool(when(conditions) if inspect.signature(when).parameters else when())
+    except Exception as error:
+        error.add_note(f"raised by when= of {binding.name}, registered at {binding.site}")
+        raise

@@ -9,11 +9,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from lexigram.concurrency import call
 from lexigram.contracts.core.di import ServiceScope
+from lexigram.di._graph import has_teardown
+from lexigram.di._problems import spell
 from lexigram.di.binding import Binding, Kind, eager
 from lexigram.di.errors import (
     AsyncDependencyError,
@@ -23,9 +27,7 @@ from lexigram.di.errors import (
     ScopedResolutionError,
     UnresolvableDependencyError,
 )
-from lexigram.di.graph import has_teardown
 from lexigram.di.markers import AsyncFactory, Factory, Lazy
-from lexigram.di.problems import spell
 from lexigram.di.resources import Exit, Owned, close, enter_sync
 from lexigram.di.signature import Passing, Wish
 
@@ -39,7 +41,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 class Builder:
-    """Makes singletons once, whoever asks first and from whichever thread or task."""
+    """Makes singletons once, for any number of threads and tasks."""
 
     def __init__(self, container: Container) -> None:
         self._container = container
@@ -86,12 +88,14 @@ class Builder:
         if len(waiting) == 1:
             await self.start(waiting[0])
         elif waiting:
+            host = asyncio.current_task()
             try:
                 async with anyio.create_task_group() as tasks:
                     for binding in waiting:
-                        tasks.start_soon(self.start, binding, name=f"start {binding.name}")
+                        start = partial(call, self.start, binding, host=host)
+                        tasks.start_soon(start, name=f"start {binding.name}")
             except BaseExceptionGroup as group:
-                # One build may fail for many that wait for it: it is told once.
+                # One build may fail for many that wait for it: it is reported once.
                 failures = list({id(item): item for item in _leaves(group)}.values())
                 if len(failures) == 1:
                     raise failures[0] from None
@@ -129,7 +133,7 @@ class Builder:
         self._retired += [item for binding, item in self._temporary if is_stale(binding)]
         self._temporary = [entry for entry in self._temporary if not is_stale(entry[0])]
 
-    def retired(self, *, only_sync: bool = False) -> list[Exit]:
+    def take_retired(self, *, only_sync: bool = False) -> list[Exit]:
         """Resources to be torn down; async ones stay for later where there is no ``await``."""
         taken = [item for item in self._retired if not only_sync or hasattr(item, "throw")]
         self._retired = [item for item in self._retired if item not in taken]
@@ -193,7 +197,7 @@ class Builder:
         if edge.last_overriding is not None:
             return edge.last_overriding()
         if getattr(edge, "deferred", False):
-            return self.deferred(edge.binding, edge.wish, scope)
+            return self.defer(edge.binding, edge.wish, scope)
         if hasattr(edge, "members"):
             return [self.value(member, scope) for member in edge.members]
         binding: Binding | None = getattr(edge, "binding", None)
@@ -220,7 +224,7 @@ class Builder:
             return await self._function(binding, is_async=True)(_demand(scope, binding))
         return self.value(edge, scope)
 
-    def deferred(self, binding: Binding, wish: Wish, scope: Any) -> Any:
+    def defer(self, binding: Binding, wish: Wish, scope: Any) -> Any:
         """A Factory, AsyncFactory or Lazy over a binding, tied to the scope it was made in."""
         if wish is Wish.LAZY:
             return Lazy(lambda: self.value(binding.provider, scope))
@@ -297,7 +301,7 @@ class Builder:
             binding.stash = (value,)
         else:
             self.retire(lambda item: item is binding)
-            await close(self.retired(), None)
+            await close(self.take_retired(), None)
 
     async def _produce(self, binding: Binding, reach: Reach) -> Any:
         override = binding.provider.last_overriding

@@ -1,4 +1,4 @@
-"""Draw the module graph of an application: mermaid, DOT and plain data."""
+"""The diagram of the modules of an application: mermaid, DOT and plain data."""
 
 from __future__ import annotations
 
@@ -9,32 +9,23 @@ from attrs import frozen
 
 from lexigram.di.markers import show
 from lexigram.di.module import ModuleNode
+from lexigram.diagram import Diagram, Edge, Node, Shape
 
 
 @frozen
-class ModulePicture:
-    """Modules and who imports whom."""
+class ModuleGraphDiagram:
+    """Modules and their imports."""
 
     name: str
     nodes: Sequence[ModuleNode]
 
     def mermaid(self) -> str:
         """A mermaid flowchart; an arrow points to what is imported."""
-        lines = ["flowchart LR"]
-        for number, node in enumerate(self.nodes):
-            left, right = ("{{", "}}") if node.is_global else ("[", "]")
-            lines.append(f'    m{number}{left}"{node.name}"{right}')
-        lines += [f"    m{source} --> m{target}" for source, target in self._edges()]
-        return "\n".join(lines) + "\n"
+        return self._diagram().mermaid()
 
     def dot(self) -> str:
         """A Graphviz digraph; an arrow points to what is imported."""
-        lines = [f'digraph "{self.name}" {{', "    rankdir=LR;"]
-        for number, node in enumerate(self.nodes):
-            shape = "hexagon" if node.is_global else "box"
-            lines.append(f'    m{number} [label="{node.name}", shape={shape}];')
-        lines += [f"    m{source} -> m{target};" for source, target in self._edges()]
-        return "\n".join([*lines, "}"]) + "\n"
+        return self._diagram().dot()
 
     def to_dict(self) -> dict[str, Any]:
         """Modules and imports as JSON-ready data."""
@@ -45,6 +36,22 @@ class ModulePicture:
             ],
             "edges": [{"from": source, "to": target} for source, target in self._edges()],
         }
+
+    def _diagram(self) -> Diagram:
+        return Diagram(
+            name=self.name,
+            nodes=[
+                Node(
+                    id=f"m{number}",
+                    label=node.name,
+                    shape=Shape.HEXAGON if node.is_global else Shape.BOX,
+                )
+                for number, node in enumerate(self.nodes)
+            ],
+            edges=[
+                Edge(source=f"m{source}", target=f"m{target}") for source, target in self._edges()
+            ],
+        )
 
     def _edges(self) -> Iterator[tuple[int, int]]:
         numbers = {id(node): number for number, node in enumerate(self.nodes)}
