@@ -71,7 +71,7 @@ class ContentStore:
         return await self._blobs.download(self.path(sha256), sha256=sha256)
 
     def get_stream(self, sha256: str) -> AsyncIterator[bytes]:
-        """The bytes in pieces; damage is told after the last one."""
+        """The bytes in chunks; a damaged blob raises BlobCorruptError after the last one."""
         return self._blobs.download_stream(self.path(sha256), sha256=sha256)
 
     async def exists(self, sha256: str) -> bool:

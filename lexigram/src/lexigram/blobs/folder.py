@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from anyio import to_thread
 
-from lexigram.blobs.paths import refused
+from lexigram.blobs.paths import path_error
 
 
 class Folder:
     """Looks at links before the store follows them.
 
-    Whoever can write into the folder itself could still swap a name for a link between the
+    A process that can write into the folder itself could still swap a name for a link between the
     look and the use: this guards against links that lie there, not against such a race.
     """
 
@@ -23,7 +23,7 @@ class Folder:
     async def check(self, path: str) -> None:
         """Raise BlobPathError when the path leaves the folder by a link."""
         if await to_thread.run_sync(self._leaves, path):
-            raise refused(path, "a link leads it out of the store")
+            raise path_error(path, "a link leads it out of the store")
 
     async def keep(self, paths: Sequence[str]) -> list[bool]:
         """For each path, whether it stays inside; in one hop for all."""

@@ -25,5 +25,5 @@ class BlobModule(Module):
 
     @classmethod
     def stub(cls, config: BlobConfig | None = None) -> DynamicModule:
-        """For tests: no file or variable is read, and blobs live in memory unless told otherwise."""
+        """For tests: no file or variable is read, and blobs are kept in memory by default."""
         return cls.configure(BlobConfig(scheme="memory") if config is None else config)

@@ -19,7 +19,7 @@ def check_path(path: str) -> None:
     """Raise BlobPathError, naming the path, unless a blob may have it."""
     fault = _fault(path, path.split("/")) if path else "it is empty"
     if fault is not None:
-        raise refused(path, fault)
+        raise path_error(path, fault)
 
 
 def check_prefix(prefix: str) -> None:
@@ -27,10 +27,10 @@ def check_prefix(prefix: str) -> None:
     if prefix:
         fault = _fault(prefix, prefix.removesuffix("/").split("/"))
         if fault is not None:
-            raise refused(prefix, fault)
+            raise path_error(prefix, fault)
 
 
-def refused(path: str, fault: str) -> BlobPathError:
+def path_error(path: str, fault: str) -> BlobPathError:
     """The error for a path that a blob cannot have."""
     return BlobPathError(
         f"{path!r} cannot be the path of a blob: {fault}",

@@ -1,4 +1,4 @@
-"""The opendal operator that a configuration describes, with every mistake told by name."""
+"""Create the opendal operator of a configuration; errors name the wrong setting."""
 
 from __future__ import annotations
 
@@ -28,10 +28,16 @@ _SCHEME = re.compile(r"""Literal\[["']([\w-]+)["']\]""")
 
 def make_operator(config: BlobConfig) -> AsyncOperator:
     """The operator. Makes the folder of ``fs``, so it is called in a thread."""
-    import opendal
+    try:
+        import opendal
+    except ModuleNotFoundError as missing:
+        raise ConfigurationError(
+            f"blob storage needs the package {missing.name}, which is not installed",
+            hint='pip install "lexigram[blobs]"',
+        ) from missing
 
     _leave_in_peace()
-    known = _known_services()
+    known = _list_services()
     scheme = config.scheme
     if scheme not in known:
         raise ConfigurationError(
@@ -76,7 +82,7 @@ def _near(name: str, known: Mapping[str, Any]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def _known_services() -> dict[str, Mapping[str, Any]]:
+def _list_services() -> dict[str, Mapping[str, Any]]:
     """The services of opendal with their options, as its typed configuration lists them."""
     from opendal import config
 

@@ -14,7 +14,7 @@ from anyio import to_thread
 
 from lexigram.blobs.config import BlobConfig
 from lexigram.blobs.folder import Folder
-from lexigram.blobs.paths import UPLOADS, check_path, check_prefix, refused
+from lexigram.blobs.paths import UPLOADS, check_path, check_prefix, path_error
 from lexigram.blobs.service import make_operator
 from lexigram.contracts.data.blobs import (
     BlobCorruptError,
@@ -62,12 +62,12 @@ class BlobStore:
     async def upload(self, path: str, data: bytes, content_type: str | None = None) -> str:
         """Write the bytes, replacing what was there."""
         await self._check(path)
-        with _translated("written", path):
+        with _translate_errors("written", path):
             if not self._renames:
-                await self._operator.write(path, data, **_typed(content_type))
+                await self._operator.write(path, data, **_content_type_option(content_type))
                 return path
             temporary = _temporary()
-            async with _removed_on_failure(self._operator, temporary):
+            async with _remove_on_failure(self._operator, temporary):
                 await self._operator.write(temporary, data)
                 await self._operator.rename(temporary, path)
         return path
@@ -81,16 +81,16 @@ class BlobStore:
             await self._pour(path, path, chunks, content_type)
             return path
         temporary = _temporary()
-        async with _removed_on_failure(self._operator, temporary):
+        async with _remove_on_failure(self._operator, temporary):
             await self._pour(temporary, path, chunks, None)
-            with _translated("written", path):
+            with _translate_errors("written", path):
                 await self._operator.rename(temporary, path)
         return path
 
     async def download(self, path: str, *, sha256: str | None = None) -> bytes:
         """The bytes, with the hash where one is given."""
         await self._check(path)
-        with _translated("read", path):
+        with _translate_errors("read", path):
             data = await self._operator.read(path)
         if sha256 is not None:
             hasher = hashlib.sha256()
@@ -101,10 +101,10 @@ class BlobStore:
     async def download_stream(
         self, path: str, *, sha256: str | None = None
     ) -> AsyncIterator[bytes]:
-        """The bytes in pieces; a wrong hash is told after the last one."""
+        """The bytes in chunks; a wrong hash raises after the last one."""
         await self._check(path)
         hasher = hashlib.sha256() if sha256 is not None else None
-        with _translated("read", path):
+        with _translate_errors("read", path):
             file = await self._operator.open(path, "rb")
         try:
             while piece := await _read(file, path):
@@ -121,14 +121,14 @@ class BlobStore:
         """What is known about the blob, or None when there is none."""
         await self._check(path)
         try:
-            with _translated("looked at", path):
+            with _translate_errors("looked at", path):
                 found = await self._operator.stat(path)
         except BlobNotFoundError:
             return None
         return _info(path, found) if found.is_file else None
 
     async def exists(self, path: str) -> bool:
-        """True when there is a blob; old when it arrives."""
+        """True when there is a blob; may already be stale."""
         return await self.stat(path) is not None
 
     async def delete(self, path: str) -> bool:
@@ -136,10 +136,10 @@ class BlobStore:
         if await self.stat(path) is None:
             return False
         try:
-            with _translated("removed", path):
+            with _translate_errors("removed", path):
                 await self._operator.delete(path)
         except BlobNotFoundError:
-            return False  # somebody else removed it since
+            return False  # removed by another process
         return True
 
     async def list(self, prefix: str = "") -> AsyncIterator[BlobInfo]:
@@ -162,7 +162,7 @@ class BlobStore:
         if not self._renames:
             return 0
         removed = 0
-        with _translated("swept", UPLOADS):
+        with _translate_errors("swept", UPLOADS):
             async for entry in await self._operator.list(f"{UPLOADS}/", recursive=True):
                 if entry.metadata.is_file and self._is_stale(entry.metadata.last_modified):
                     await self._operator.delete(entry.path)
@@ -171,7 +171,7 @@ class BlobStore:
 
     async def ping(self) -> None:
         """Raise BlobError when the service does not answer."""
-        with _translated("asked", self.config.root):
+        with _translate_errors("asked", self.config.root):
             await self._operator.check()
 
     async def _check(self, path: str) -> None:
@@ -186,17 +186,17 @@ class BlobStore:
 
         opendal's own ``__aexit__`` commits what there is, also when the block raised.
         """
-        with _translated("written", path):
-            options = {"chunk": self.config.chunk_size, **_typed(content_type)}
+        with _translate_errors("written", path):
+            options = {"chunk": self.config.chunk_size, **_content_type_option(content_type)}
             file = await self._operator.open(target, "wb", **options)
         async for piece in chunks:
-            with _translated("written", path):
+            with _translate_errors("written", path):
                 await file.write(piece)
-        with _translated("written", path):
+        with _translate_errors("written", path):
             await file.close()
 
     async def _entries(self, prefix: str) -> AsyncIterator[BlobInfo]:
-        with _translated("listed", prefix):
+        with _translate_errors("listed", prefix):
             async for entry in await self._operator.list(prefix, recursive=True):
                 path = entry.path
                 if entry.metadata.is_file and not path.startswith(f"{UPLOADS}/"):
@@ -223,7 +223,7 @@ async def update_hash(hasher: Any, data: bytes) -> None:
 
 
 @asynccontextmanager
-async def _removed_on_failure(operator: AsyncOperator, temporary: str) -> AsyncIterator[None]:
+async def _remove_on_failure(operator: AsyncOperator, temporary: str) -> AsyncIterator[None]:
     """Remove the temporary file when the block fails or is cancelled."""
     try:
         yield
@@ -240,12 +240,12 @@ def _temporary() -> str:
     return f"{UPLOADS}/{uuid4().hex}"
 
 
-def _typed(content_type: str | None) -> dict[str, Any]:
+def _content_type_option(content_type: str | None) -> dict[str, Any]:
     return {} if content_type is None else {"content_type": content_type}
 
 
 async def _read(file: Any, path: str) -> bytes:
-    with _translated("read", path):
+    with _translate_errors("read", path):
         return bytes(await file.read(READ_SIZE))
 
 
@@ -272,7 +272,7 @@ def _not_found(path: str) -> BlobNotFoundError:
 
 
 @contextmanager
-def _translated(done: str, path: str) -> Iterator[None]:
+def _translate_errors(done: str, path: str) -> Iterator[None]:
     """Every error of opendal as one of ours; its classes have no base in common."""
     try:
         yield
@@ -283,10 +283,10 @@ def _translated(done: str, path: str) -> Iterator[None]:
         if name is None:
             raise
         if name in _IN_THE_WAY and done == "written":
-            raise refused(path, "a folder or a blob is in its way") from error
+            raise path_error(path, "a folder or a blob is in its way") from error
         if name in _NOTHING_THERE:
             raise _not_found(path) from error
-        raise _failed(done, path, error) from error
+        raise _blob_error(done, path, error) from error
 
 
 # What opendal says when the last name of a path is a folder, or one before it is a blob.
@@ -295,7 +295,7 @@ _NOTHING_THERE: Final = frozenset({"NotFound", "IsADirectory", "NotADirectory"})
 
 
 def _name_of(error: Exception) -> str | None:
-    """The kind of an opendal error; None for an error of somebody else."""
+    """The kind of an opendal error; None for any other error."""
     if not isinstance(error, OSError) and not type(error).__module__.startswith("opendal"):
         return None
     text = str(error).partition("\n")[0]
@@ -307,7 +307,7 @@ def _name_of(error: Exception) -> str | None:
     return text.partition(" ")[0] if isinstance(error, OSError) else type(error).__name__
 
 
-def _failed(done: str, path: str, error: Exception) -> BlobError:
+def _blob_error(done: str, path: str, error: Exception) -> BlobError:
     # The rest of an opendal text is context and a backtrace of its own.
     reason = str(error).partition("\n")[0]
     return BlobError(

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lexigram.cache._leases import LoadLeases
     from lexigram.cache.cache import Cache
     from lexigram.cache.config import CacheConfig, CacheSettings
     from lexigram.cache.idempotency import MemoryIdempotencyStore
-    from lexigram.cache.leases import LoadLeases
     from lexigram.cache.locks import MemoryLocks, SqlLocks
     from lexigram.cache.memory import MemoryCache
     from lexigram.cache.module import CacheModule
@@ -40,7 +40,7 @@ else:
             "lexigram.cache.cache": ["Cache"],
             "lexigram.cache.config": ["CacheConfig", "CacheSettings"],
             "lexigram.cache.idempotency": ["MemoryIdempotencyStore"],
-            "lexigram.cache.leases": ["LoadLeases"],
+            "lexigram.cache._leases": ["LoadLeases"],
             "lexigram.cache.locks": ["MemoryLocks", "SqlLocks"],
             "lexigram.cache.memory": ["MemoryCache"],
             "lexigram.cache.module": ["CacheModule"],

@@ -1,11 +1,11 @@
-"""The cache an application uses: a backend, figures about it, and ``get_or_set``."""
+"""The cache that an application uses: a backend with metrics, and ``get_or_set``."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from lexigram.cache.loading import Loading, Wanted
+from lexigram.cache._loading import Loading, Wanted
 from lexigram.cache.values import Copies, ValueCodec, problem
 from lexigram.contracts.core.health import HealthCheckResult
 from lexigram.contracts.core.result import Err, Ok, Result
@@ -53,7 +53,7 @@ class Cache:
         """The value; Ok(None) when it is missing or expired."""
         if self._metrics is None:
             return await self.backend.get(key)
-        # Only so can a stored None be told from a miss.
+        # Only get_many distinguishes a stored None from a miss.
         return (await self.get_many((key,))).map_sync(lambda found: found.get(key))
 
     async def set(self, key: str, value: Any, ttl: float | None = None) -> Result[None, CacheError]:
@@ -116,11 +116,12 @@ class Cache:
         ttl: float | None = None,
         *,
         cache_none: bool = True,
+        timeout: float | None = None,
     ) -> Result[T, CacheError]:
         """The value; a missing one is loaded and stored, by one of all concurrent callers."""
         if (wrong := problem((key,), ttl)) is not None:
             return Err(wrong)
-        wanted = Wanted(key=key, loader=loader, ttl=ttl, cache_none=cache_none)
+        wanted = Wanted(key=key, loader=loader, ttl=ttl, cache_none=cache_none, timeout=timeout)
         return await self._loading.value(wanted)
 
     def _count_reads(self, hits: int, misses: int) -> None:

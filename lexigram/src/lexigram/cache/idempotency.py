@@ -33,7 +33,7 @@ class MemoryIdempotencyStore:
 
     async def acquire(self, key: str, ttl: float | None = None) -> Result[bool, IdempotencyError]:
         """Claim the key: Ok(True) for exactly one caller."""
-        if (wrong := refused(key, ttl)) is not None:
+        if (wrong := refusal_of(key, ttl)) is not None:
             return Err(wrong)
         if self._live(key) is not None:
             return Ok(False)
@@ -44,12 +44,12 @@ class MemoryIdempotencyStore:
         self, key: str, value: Any, ttl: float | None = None
     ) -> Result[None, IdempotencyError]:
         """Store the outcome and mark the key COMPLETED."""
-        if (wrong := refused(key, ttl)) is not None:
+        if (wrong := refusal_of(key, ttl)) is not None:
             return Err(wrong)
         try:
             kept = self._values.write(key, value)
         except CacheError as error:
-            return Err(failed(error))
+            return Err(as_idempotency_error(error))
         live = self._live(key)
         created = clock.now() if live is None else live.created_at
         self._keep(key, IdempotencyStatus.COMPLETED, kept, ttl, created)
@@ -61,7 +61,7 @@ class MemoryIdempotencyStore:
 
     async def get_record(self, key: str) -> Result[IdempotencyRecord | None, IdempotencyError]:
         """Everything known about the key, or Ok(None)."""
-        if (wrong := refused(key)) is not None:
+        if (wrong := refusal_of(key)) is not None:
             return Err(wrong)
         live = self._live(key)
         if live is None:
@@ -69,12 +69,12 @@ class MemoryIdempotencyStore:
         try:
             value = self._values.read(key, live.value)
         except CacheError as error:
-            return Err(failed(error))
+            return Err(as_idempotency_error(error))
         return Ok(IdempotencyRecord(key, live.status, live.created_at, live.expires_at, value))
 
     async def delete(self, key: str) -> Result[bool, IdempotencyError]:
         """Forget the key."""
-        if (wrong := refused(key)) is not None:
+        if (wrong := refusal_of(key)) is not None:
             return Err(wrong)
         was = self._live(key) is not None
         self._records.pop(key, None)
@@ -119,13 +119,13 @@ class _Kept:
     until: float  # on the monotonic clock
 
 
-def refused(key: str, ttl: float | None = None) -> IdempotencyError | None:
+def refusal_of(key: str, ttl: float | None = None) -> IdempotencyError | None:
     """Why the key or ttl cannot be used, or None; the same rules as for the cache."""
     wrong = problem((key,), ttl)
-    return None if wrong is None else failed(wrong)
+    return None if wrong is None else as_idempotency_error(wrong)
 
 
-def failed(error: CacheError) -> IdempotencyError:
+def as_idempotency_error(error: CacheError) -> IdempotencyError:
     """The same failure in the name of this contract."""
     return IdempotencyError(error.message, hint=error.hint, cause=error)
 

@@ -11,7 +11,7 @@ import anyio
 from lexigram import clock
 from lexigram.contracts.core.lock import LockError
 from lexigram.contracts.data.locks import ResourceLock, ResourceLockProtocol
-from lexigram.sql.leasing import Backoff
+from lexigram.leasing import Backoff
 
 _WAIT = Backoff(first=0.005, cap=0.5)
 
@@ -116,7 +116,7 @@ class SqlLocks:
         return lock.fence if lock is not None and lock.holder_id == owner else None
 
     def _key(self, key: str) -> str:
-        # Readable where it fits, for people who look into the table.
+        # Readable where it fits, for people who inspect the table.
         name = f"{self._namespace}:{key}"
         return name if len(name) <= 255 else sha256(name.encode()).hexdigest()
 

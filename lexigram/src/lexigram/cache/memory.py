@@ -35,8 +35,8 @@ class MemoryCache:
 
     A write that finds no room takes out what has expired, then what was used longest ago; read
     and written count as used, ``exists`` does not. Bytes are counted as Python keeps keys and
-    values, without the dictionary around them. ``on_evict`` is told how many went for want of
-    room. Nothing is shared with other processes, and nothing outlives this one.
+    values, without the dictionary around them. ``on_evict`` gets the number of evicted
+    values. Nothing is shared with other processes, and nothing outlives this one.
     """
 
     def __init__(
@@ -105,12 +105,12 @@ class MemoryCache:
         asked = list(keys)
         if (wrong := problem(asked)) is not None:
             return Err(wrong)
-        return Ok(sum(self._removed(key) for key in asked))
+        return Ok(sum(self._remove(key) for key in asked))
 
     async def delete_pattern(self, pattern: str) -> Result[int, CacheError]:
         """Remove the keys that match the glob; looks at every key."""
         found = [key for key in self._entries if fnmatchcase(key, pattern)]
-        return Ok(sum(self._removed(key) for key in found))
+        return Ok(sum(self._remove(key) for key in found))
 
     async def exists(self, key: str) -> Result[bool, CacheError]:
         """Whether the key holds a value, None included."""
@@ -189,7 +189,7 @@ class MemoryCache:
         self._bytes += entry.size
         if entry.expires is not inf:
             heappush(self._expiries, (entry.expires, key))
-            self._tidied()
+            self._tidy()
 
     def _make_room(self, size: int) -> None:
         if not self._is_full(size):
@@ -213,7 +213,7 @@ class MemoryCache:
             return True
         return self._max_bytes is not None and self._bytes + size > self._max_bytes
 
-    def _tidied(self) -> None:
+    def _tidy(self) -> None:
         """Forget pairs of entries that are gone: the heap stays within twice the entries."""
         if len(self._expiries) > 2 * len(self._entries) + 64:
             self._expiries = [
@@ -223,7 +223,7 @@ class MemoryCache:
             ]
             heapify(self._expiries)
 
-    def _removed(self, key: str) -> bool:
+    def _remove(self, key: str) -> bool:
         entry = self._drop(key)
         return entry is not None and entry.expires > clock.monotonic()
 

@@ -67,7 +67,7 @@ class CacheProvider(Provider):
         await container.resolve_all(CacheProtocol)
         self._tasks = await anyio.create_task_group().__aenter__()
         for name, parts in self._parts.items():
-            if parts.sweep is not None:
+            if parts.sweep is not None and self.background_enabled:
                 self._tasks.start_soon(_sweeping, name, parts.sweep, parts.sweep_interval)
 
     async def shutdown(self) -> None:
@@ -95,12 +95,12 @@ class CacheProvider(Provider):
             for name, answer in answers.items()
             if answer.status is not HealthStatus.HEALTHY
         }
-        told = "; ".join(f"cache {name}: {why}" for name, why in silent.items())
+        problems = "; ".join(f"cache {name}: {why}" for name, why in silent.items())
         return HealthCheckResult(
             component=self.name,
             status=HealthStatus.DEGRADED if silent else HealthStatus.HEALTHY,
-            message=told or f"{len(answers)} caches answer",
-            error=told or None,
+            message=problems or f"{len(answers)} caches answer",
+            error=problems or None,
             details={name: dict(answer.details or {}) for name, answer in answers.items()},
         )
 

@@ -249,7 +249,7 @@ class RedisCache:
 
     async def _unlink_matching(self, pattern: str) -> int:
         # Redis knows more special signs than the contract: it gets the plain beginning only.
-        match = _escaped(self._prefix + literal_start(pattern)) + "*"
+        match = _escape(self._prefix + literal_start(pattern)) + "*"
         cursor, removed = 0, 0
         while True:
             cursor, names = await self._scan(cursor, match)
@@ -283,10 +283,10 @@ async def _unless_cancelled(question: Awaitable[T]) -> T:
 
 
 async def _to_its_end(question: Awaitable[T]) -> T:
-    async def asked() -> T:
+    async def ask() -> T:
         return await question
 
-    answer: T = await to_its_end(asked())
+    answer: T = await to_its_end(ask())
     return answer
 
 
@@ -308,7 +308,7 @@ def _pages(items: list[T]) -> Iterable[list[T]]:
     return (items[at : at + PAGE] for at in range(0, len(items), PAGE))
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return "".join(f"\\{sign}" if sign in "*?[]^\\" else sign for sign in text)
 
 

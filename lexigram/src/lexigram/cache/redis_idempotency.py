@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from lexigram.cache.idempotency import failed, outcome, refused
+from lexigram.cache.idempotency import as_idempotency_error, outcome, refusal_of
 from lexigram.cache.redis import PREFIX, RedisConnection, milliseconds
 from lexigram.cache.values import Values
 from lexigram.contracts.core.idempotency import (
@@ -40,7 +40,7 @@ class RedisIdempotencyStore:
         try:
             data = self._values.write(key, value)
         except CacheError as error:
-            return Err(failed(error))
+            return Err(as_idempotency_error(error))
         found = await self._run(COMPLETE, key, [milliseconds(ttl) or 0, data], ttl, again=True)
         return found.map_sync(lambda _: None)
 
@@ -56,7 +56,7 @@ class RedisIdempotencyStore:
         try:
             return Ok(self._record(key, found.value))
         except CacheError as error:
-            return Err(failed(error))
+            return Err(as_idempotency_error(error))
 
     async def delete(self, key: str) -> Result[bool, IdempotencyError]:
         """Forget the key."""
@@ -83,12 +83,12 @@ class RedisIdempotencyStore:
         *,
         again: bool = False,
     ) -> Result[Any, IdempotencyError]:
-        if (wrong := refused(key, ttl)) is not None:
+        if (wrong := refusal_of(key, ttl)) is not None:
             return Err(wrong)
         try:
             return Ok(await self._redis.run(script, [self._prefix + key], args, again=again))
         except CacheError as error:
-            return Err(failed(error))
+            return Err(as_idempotency_error(error))
 
 
 def _moment(milliseconds: int) -> datetime:

@@ -44,15 +44,15 @@ class RedisLocks:
 
     async def is_held(self, key: str, owner: str | None = None) -> bool:
         """Whether the owner, or anybody, holds the lock."""
-        holder, _ = await self._found(key)
+        holder, _ = await self._find(key)
         return holder is not None and owner in (None, holder)
 
     async def fence(self, key: str, owner: str) -> int | None:
         """The number of the owner's grant."""
-        holder, fence = await self._found(key)
+        holder, fence = await self._find(key)
         return fence if holder == owner else None
 
-    async def _found(self, key: str) -> tuple[str | None, int]:
+    async def _find(self, key: str) -> tuple[str | None, int]:
         owner, fence = await self._run(FIND, [self._prefix + key], [])
         return (None, 0) if owner is None else (_text(owner), int(fence))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from lexigram.cache.idempotency import failed, outcome, refused
+from lexigram.cache.idempotency import as_idempotency_error, outcome, refusal_of
 from lexigram.cache.values import Values
 from lexigram.contracts.core.idempotency import (
     IdempotencyError,
@@ -22,7 +22,7 @@ from lexigram.sql.steps import Steps
 
 T = TypeVar("T")
 
-# Primary key. A row that is there and lives is left alone: RETURNING is then empty. Two claimers
+# Primary key. A row that has not expired is not changed: RETURNING is then empty. Two claimers
 # of a new key: the second waits for the first one's commit and finds its row.
 ACQUIRE = """
 INSERT INTO lexigram_idempotency (namespace, key, status, value, created_at, expires_at)
@@ -73,7 +73,7 @@ class SqlIdempotencyStore:
 
     async def acquire(self, key: str, ttl: float | None = None) -> Result[bool, IdempotencyError]:
         """Claim the key: Ok(True) for exactly one caller of all processes."""
-        if (wrong := refused(key, ttl)) is not None:
+        if (wrong := refusal_of(key, ttl)) is not None:
             return Err(wrong)
 
         def steps() -> Steps[bool]:
@@ -87,7 +87,7 @@ class SqlIdempotencyStore:
         self, key: str, value: Any, ttl: float | None = None
     ) -> Result[None, IdempotencyError]:
         """Store the outcome and mark the key COMPLETED."""
-        if (wrong := refused(key, ttl)) is not None:
+        if (wrong := refusal_of(key, ttl)) is not None:
             return Err(wrong)
 
         def steps() -> Steps[None]:
@@ -103,7 +103,7 @@ class SqlIdempotencyStore:
 
     async def get_record(self, key: str) -> Result[IdempotencyRecord | None, IdempotencyError]:
         """Everything known about the key, or Ok(None)."""
-        if (wrong := refused(key)) is not None:
+        if (wrong := refusal_of(key)) is not None:
             return Err(wrong)
 
         def steps() -> Steps[IdempotencyRecord | None]:
@@ -115,7 +115,7 @@ class SqlIdempotencyStore:
 
     async def delete(self, key: str) -> Result[bool, IdempotencyError]:
         """Forget the key."""
-        if (wrong := refused(key)) is not None:
+        if (wrong := refusal_of(key)) is not None:
             return Err(wrong)
 
         def steps() -> Steps[bool]:
@@ -153,7 +153,7 @@ class SqlIdempotencyStore:
         try:
             return Ok(await self._database.run_steps(steps))
         except CacheError as error:
-            return Err(failed(error))
+            return Err(as_idempotency_error(error))
         except TransactionScopeError:
             raise  # a mistake in the calling code, not a failing backend
         except DatabaseError as error:

@@ -76,7 +76,7 @@ class Values:
             elif kind is dict and all(name.__class__ is str for name in item):
                 pending.extend(item.values())
             elif not _is_record(kind):
-                raise _refused(key, item)
+                raise _write_error(key, item)
             if len(pending) > _ENDLESS:
                 raise CacheWriteError(key, "it has too many parts, or contains itself")
 
@@ -211,7 +211,7 @@ def _is_record(kind: type[Any]) -> bool:
     return known
 
 
-def _refused(key: str, item: Any) -> CacheWriteError:
+def _write_error(key: str, item: Any) -> CacheWriteError:
     kind = (
         "a dict with keys that are not text"
         if item.__class__ is dict

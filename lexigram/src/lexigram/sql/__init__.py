@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lexigram.leasing.subscriptions import Subscription
     from lexigram.sql.config import Isolation, Migrate, SqlConfig, Synchronous
     from lexigram.sql.database import Database
     from lexigram.sql.di.provider import SqlProvider
@@ -11,9 +12,11 @@ if TYPE_CHECKING:
         ConstraintViolationError,
         DatabaseAccessError,
         DatabaseError,
+        DatabaseFileLostError,
         DatabaseLockedError,
         DatabaseOutdatedError,
         DatabaseTooNewError,
+        DatabaseTooOldError,
         DatabaseUnavailableError,
         DatabaseUrlError,
         DiskFullError,
@@ -25,10 +28,10 @@ if TYPE_CHECKING:
         TransactionScopeError,
         TransactionTimeoutError,
         UniqueViolationError,
+        is_file_lost,
         is_transient,
     )
     from lexigram.sql.module import SqlModule
-    from lexigram.sql.subscriptions import Subscription
     from lexigram.sql.transaction import Transaction
 else:
     from lexigram.contracts._lazy import lazy_exports
@@ -44,9 +47,11 @@ else:
                 "ConstraintViolationError",
                 "DatabaseAccessError",
                 "DatabaseError",
+                "DatabaseFileLostError",
                 "DatabaseLockedError",
                 "DatabaseOutdatedError",
                 "DatabaseTooNewError",
+                "DatabaseTooOldError",
                 "DatabaseUnavailableError",
                 "DatabaseUrlError",
                 "DiskFullError",
@@ -58,10 +63,11 @@ else:
                 "TransactionScopeError",
                 "TransactionTimeoutError",
                 "UniqueViolationError",
+                "is_file_lost",
                 "is_transient",
             ],
             "lexigram.sql.module": ["SqlModule"],
-            "lexigram.sql.subscriptions": ["Subscription"],
+            "lexigram.leasing.subscriptions": ["Subscription"],
             "lexigram.sql.transaction": ["Transaction"],
         },
     )
@@ -72,9 +78,11 @@ __all__ = [
     "Database",
     "DatabaseAccessError",
     "DatabaseError",
+    "DatabaseFileLostError",
     "DatabaseLockedError",
     "DatabaseOutdatedError",
     "DatabaseTooNewError",
+    "DatabaseTooOldError",
     "DatabaseUnavailableError",
     "DatabaseUrlError",
     "DiskFullError",
@@ -94,5 +102,6 @@ __all__ = [
     "TransactionScopeError",
     "TransactionTimeoutError",
     "UniqueViolationError",
+    "is_file_lost",
     "is_transient",
 ]

@@ -1,4 +1,4 @@
-"""The transaction a task is in: found by whoever works for that task, refused to all others."""
+"""The transaction a task is in: found by the code of that task, refused to all others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def leave(transaction: Transaction) -> None:
     _open.set(tuple(entry for entry in _open.get() if entry is not transaction))
 
 
-def joined(database: object, resource: str) -> Transaction | None:
+def open_transaction(database: object, resource: str) -> Transaction | None:
     """The open transaction of this task on the database, or None outside of any."""
     for transaction in _open.get():
         if transaction.database is database:

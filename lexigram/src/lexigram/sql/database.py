@@ -8,19 +8,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 import anyio
-from sqlalchemy import Connection
 
 from lexigram.contracts.data.sql.database import DatabaseError, QueryResult
+from lexigram.leasing.backoff import Backoff
+from lexigram.leasing.subscriptions import Subscription
 from lexigram.sql import ambient, statements
 from lexigram.sql.config import SqlConfig
 from lexigram.sql.errors import TransactionScopeError, is_transient
-from lexigram.sql.leasing.backoff import Backoff
 from lexigram.sql.steps import Steps
-from lexigram.sql.subscriptions import Subscription
 from lexigram.sql.transaction import Session, Transaction, TransactionBlock
-from lexigram.sql.url import Dialect, dialect_of, parsed, shown
+from lexigram.sql.url import Dialect, dialect_of, parse_url, show_url
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from lexigram.sql.postgres.connection import PostgresConnection
 
 T = TypeVar("T")
@@ -58,14 +59,14 @@ class Database:
 
     def __init__(self, config: SqlConfig | str) -> None:
         self.config = SqlConfig(url=config) if isinstance(config, str) else config
-        self._url = parsed(self.config.url)
+        self._url = parse_url(self.config.url)
         self.dialect: Dialect = dialect_of(self._url)
         self._backend = _backend(self.dialect, self.config)
 
     @property
     def address(self) -> str:
         """The URL without its password."""
-        return shown(self._url)
+        return show_url(self._url)
 
     async def connect(self) -> None:
         """Open the database and ask it something; raises an error that names the cause."""
@@ -101,7 +102,7 @@ class Database:
         ``fn`` is called again when the work failed for the moment and nothing was committed,
         so it does nothing but SQL.
         """
-        if (transaction := self._joined()) is not None:
+        if (transaction := self._open_transaction()) is not None:
             return await transaction.run(fn)
         return await self._again(lambda: self._backend.run(fn))
 
@@ -111,7 +112,7 @@ class Database:
     async def read(self, fn: Callable[[Connection], T]) -> T: ...
     async def read(self, fn: Callable[[Any], Any]) -> Any:
         """Like ``run`` for queries only: one snapshot, and no waiting for writers."""
-        if (transaction := self._joined()) is not None:
+        if (transaction := self._open_transaction()) is not None:
             return await transaction.run(fn)
         return await self._again(lambda: self._backend.read(fn))
 
@@ -120,13 +121,13 @@ class Database:
 
         Placeholders are ``?``; the value the generator returns is returned.
         """
-        if (transaction := self._joined()) is not None:
+        if (transaction := self._open_transaction()) is not None:
             return await transaction.run_steps(steps)
         return await self._again(lambda: self._backend.run_steps(steps))
 
     async def read_steps(self, steps: Callable[[], Steps[T]]) -> T:
         """``run_steps`` for queries only: one snapshot, and no waiting for writers."""
-        if (transaction := self._joined()) is not None:
+        if (transaction := self._open_transaction()) is not None:
             return await transaction.run_steps(steps)
         return await self._again(lambda: self._backend.read_steps(steps))
 
@@ -149,22 +150,22 @@ class Database:
         It is rolled back after ``max_transaction`` seconds. Use by another task or after its
         end raises TransactionScopeError. It is never repeated: only the caller could do that.
         """
-        return TransactionBlock(self._joined, self._fresh)
+        return TransactionBlock(self._open_transaction, self._fresh)
 
     @property
     def in_transaction(self) -> bool:
         """True when this task has a transaction open here."""
-        return self._joined() is not None
+        return self._open_transaction() is not None
 
     async def execute(self, sql: str, params: Sequence[Any] = ()) -> QueryResult:
         """Run one statement; by itself it is its own transaction."""
-        if (transaction := self._joined()) is not None:
+        if (transaction := self._open_transaction()) is not None:
             return await transaction.execute(sql, params)
         return await self._backend.execute(sql, params)
 
     async def execute_query(self, sql: str, params: Sequence[Any] = ()) -> QueryResult:
         """Run a query; a lost connection is tried again."""
-        if (transaction := self._joined()) is not None:
+        if (transaction := self._open_transaction()) is not None:
             return await transaction.execute(sql, params)
         return await self._again(lambda: self._backend.query(sql, params))
 
@@ -181,8 +182,8 @@ class Database:
     def listen(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
         """``async with db.listen("jobs") as news: await news.wait()``.
 
-        PostgreSQL: told of every NOTIFY, and once after a reconnect, when some may have been
-        missed. SQLite: told of ``notify`` by this Database object only; others must be polled.
+        PostgreSQL: wakes on every NOTIFY, and once after a reconnect, when some may have been
+        missed. SQLite: wakes on ``notify`` of this Database object only; poll for others.
         """
         return self._backend.listen(channel)
 
@@ -201,8 +202,8 @@ class Database:
                 hint="do it before the block",
             )
 
-    def _joined(self) -> Transaction | None:
-        return ambient.joined(self, self._backend.resource)
+    def _open_transaction(self) -> Transaction | None:
+        return ambient.open_transaction(self, self._backend.resource)
 
     def _fresh(self) -> Transaction:
         return Transaction(self, self._backend.resource, self._backend.session())

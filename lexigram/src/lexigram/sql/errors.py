@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from lexigram.contracts.core.errors import ConfigurationError
 from lexigram.contracts.data.sql.database import DatabaseError, UniqueViolationError
 
@@ -10,9 +12,11 @@ __all__ = [
     "ConstraintViolationError",
     "DatabaseAccessError",
     "DatabaseError",
+    "DatabaseFileLostError",
     "DatabaseLockedError",
     "DatabaseOutdatedError",
     "DatabaseTooNewError",
+    "DatabaseTooOldError",
     "DatabaseUnavailableError",
     "DatabaseUrlError",
     "DiskFullError",
@@ -24,6 +28,7 @@ __all__ = [
     "TransactionScopeError",
     "TransactionTimeoutError",
     "UniqueViolationError",
+    "is_file_lost",
     "is_transient",
 ]
 
@@ -32,6 +37,7 @@ class TransactionScopeError(DatabaseError):
     """A transaction was used by another task, after its end, or would have to wait for itself."""
 
     code = "LEX_ERR_DB_102"
+    is_retryable = False
 
 
 class TransactionTimeoutError(DatabaseError, TimeoutError):
@@ -100,6 +106,12 @@ class CommitUncertainError(DatabaseError):
     code = "LEX_ERR_DB_113"
 
 
+class DatabaseFileLostError(DatabaseError):
+    """The file of an open SQLite database was deleted, replaced or cannot be reached any more."""
+
+    code = "LEX_ERR_DB_114"
+
+
 class MigrationError(DatabaseError):
     """A migration failed; all migrations of this run were rolled back."""
 
@@ -124,9 +136,28 @@ class DatabaseOutdatedError(DatabaseError):
     code = "LEX_ERR_DB_123"
 
 
+class DatabaseTooOldError(DatabaseError):
+    """The database has a revision from before the migrations of this installation."""
+
+    code = "LEX_ERR_DB_124"
+
+
 _TRANSIENT = (DatabaseUnavailableError, DatabaseLockedError, SerializationConflictError)
 
 
 def is_transient(error: BaseException) -> bool:
     """True when nothing was committed and the same work may well succeed a moment later."""
     return isinstance(error, _TRANSIENT)
+
+
+def is_file_lost(error: BaseException) -> bool:
+    """True when the error, or what caused it, is a DatabaseFileLostError: trying again is useless.
+
+    Of a group, one is enough: tasks side by side lose the file at the same moment.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return any(map(is_file_lost, group.exceptions))
+    if isinstance(error, DatabaseFileLostError) or error.__cause__ is None:
+        return isinstance(error, DatabaseFileLostError)
+    return is_file_lost(error.__cause__)

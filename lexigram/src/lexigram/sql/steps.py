@@ -24,7 +24,7 @@ Step: TypeAlias = tuple[str, Sequence[Any]]
 Steps: TypeAlias = Generator[Step, QueryResult, T]
 
 
-def walked(execute: Callable[[str, Sequence[Any]], QueryResult], steps: Steps[T]) -> T:
+def run_steps_sync(execute: Callable[[str, Sequence[Any]], QueryResult], steps: Steps[T]) -> T:
     """Do the steps in the calling thread."""
     answer: QueryResult | None = None
     while True:
@@ -36,7 +36,7 @@ def walked(execute: Callable[[str, Sequence[Any]], QueryResult], steps: Steps[T]
         answer = execute(sql, params)
 
 
-async def walked_async(connection: PostgresConnection, steps: Steps[T]) -> T:
+async def run_steps_async(connection: PostgresConnection, steps: Steps[T]) -> T:
     """Do the steps one await at a time."""
     answer: QueryResult | None = None
     while True:

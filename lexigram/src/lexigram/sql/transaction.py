@@ -40,7 +40,7 @@ class Session(Protocol):
         ...
 
     async def commit(self) -> None:
-        """End for good. Raises when it did not happen or is not certain."""
+        """End permanently. Raises when it did not happen or is not certain."""
 
     async def rollback(self) -> None:
         """End as if nothing had been; never raises for a connection that is gone."""

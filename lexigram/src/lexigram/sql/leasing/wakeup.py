@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from lexigram.sql.subscriptions import Subscription
+from lexigram.leasing.waiter import Waiter
 
 if TYPE_CHECKING:
     from lexigram.sql.database import Database
@@ -34,16 +34,3 @@ class WakeUp:
     async def wake(self) -> None:
         """Say that there is work; inside a transaction PostgreSQL says it at the commit."""
         await self.database.notify(self.channel)
-
-
-@frozen
-class Waiter:
-    """One worker that waits for news."""
-
-    subscription: Subscription
-    poll: float
-
-    async def wait(self, at_most: float | None = None) -> bool:
-        """True when woken, False when it is time to look anyway."""
-        limit = self.poll if at_most is None else min(self.poll, at_most)
-        return await self.subscription.wait(timeout=limit) is not None

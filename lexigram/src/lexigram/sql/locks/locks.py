@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -13,10 +14,11 @@ import anyio
 from lexigram.contracts.core.lock import LockConflictError, LockError, LockLostError
 from lexigram.contracts.data.locks import ResourceLock, ResourceLockKind
 from lexigram.contracts.data.sql.database import DatabaseError
+from lexigram.leasing import Backoff, lease_token, renew_until_lost
 from lexigram.observability import get_logger
 from lexigram.sql.database import Database
 from lexigram.sql.errors import TransactionScopeError
-from lexigram.sql.leasing import Backoff, WakeUp, lease_now, lease_token
+from lexigram.sql.leasing import WakeUp, lease_now
 from lexigram.sql.locks import statements as sql
 from lexigram.sql.steps import Steps
 
@@ -25,7 +27,6 @@ T = TypeVar("T")
 logger = get_logger(__name__)
 
 _CHANNEL = "lexigram_locks"
-_REFRESHES = 5  # per ttl: a holder survives some refreshes that fail
 _KEY = 255  # characters of a key in the table
 _MARK_SECONDS = 5.0  # that the mark of who waits outlives him when he dies
 
@@ -74,14 +75,16 @@ class SqlResourceLocks:
         """Wait for the lock, keep it refreshed through the block, give it back."""
         self._database.refuse_inside_transaction("holding a lock")
         holder = lease_token()
-        lock = await self._waited(key, holder, kind, ttl, max_wait, meta)
+        lock = await self._acquire_waiting(key, holder, kind, ttl, max_wait, meta)
         lost, failure = False, None
         try:
             async with anyio.create_task_group() as tasks:
 
                 async def keep() -> None:
                     nonlocal lost
-                    await self._refresh_until_lost(key, holder, ttl)
+                    await renew_until_lost(
+                        lambda: self.refresh(key, holder, ttl), ttl, partial(_warn, key)
+                    )
                     lost = True
                     tasks.cancel_scope.cancel()
 
@@ -93,7 +96,7 @@ class SqlResourceLocks:
                 tasks.cancel_scope.cancel()
         finally:
             with anyio.move_on_after(ttl, shield=True):
-                await self._given_back(key, holder)
+                await self._give_back(key, holder)
         if lost:
             raise LockLostError(
                 f"the lock {key!r} was lost while it was held",
@@ -113,7 +116,7 @@ class SqlResourceLocks:
         return await self._do(self._sweep)
 
     async def force_release(self, key: str, *, reason: str) -> bool:
-        """Take the lock from whoever has it; who, and why, goes to the log."""
+        """Take the lock from its owner; owner and reason are logged."""
         taken = await self._do(lambda: self._force_release(key))
         if taken is None:
             return False
@@ -162,7 +165,7 @@ class SqlResourceLocks:
 
     # --- holding -------------------------------------------------------------------------------
 
-    async def _waited(
+    async def _acquire_waiting(
         self,
         key: str,
         holder: str,
@@ -178,17 +181,17 @@ class SqlResourceLocks:
             lock = await acquire()
             if lock is None and max_wait != 0:
                 with anyio.move_on_after(max_wait):
-                    lock = await self._tried_until_granted(key, holder, acquire)
+                    lock = await self._retry_until_granted(key, holder, acquire)
             if lock is None:
                 raise await self._conflict(key, max_wait)
         except BaseException:
             # A try that was cancelled may have been granted after all.
             with anyio.move_on_after(ttl, shield=True):
-                await self._given_back(key, holder)
+                await self._give_back(key, holder)
             raise
         return lock
 
-    async def _tried_until_granted(
+    async def _retry_until_granted(
         self, key: str, holder: str, acquire: Callable[[], Awaitable[ResourceLock | None]]
     ) -> ResourceLock:
         backoff, attempt = Backoff(first=0.02, cap=1.0), 0
@@ -207,22 +210,7 @@ class SqlResourceLocks:
             with anyio.move_on_after(_MARK_SECONDS, shield=True):
                 await self._do(lambda: self._release(mark, holder))
 
-    async def _refresh_until_lost(self, key: str, holder: str, ttl: float) -> None:
-        """Return once the lock cannot be ours any more; a failing database is asked again."""
-        valid_until = anyio.current_time() + ttl
-        while True:
-            await anyio.sleep(ttl / _REFRESHES)
-            asked = anyio.current_time()
-            try:
-                if not await self.refresh(key, holder, ttl):
-                    return
-                valid_until = asked + ttl
-            except LockError as error:
-                logger.warning("lock could not be refreshed", key=key, error=str(error))
-                if anyio.current_time() >= valid_until:
-                    return
-
-    async def _given_back(self, key: str, holder: str) -> None:
+    async def _give_back(self, key: str, holder: str) -> None:
         try:
             await self.release(key, holder)
         except LockError as error:
@@ -230,7 +218,7 @@ class SqlResourceLocks:
 
     async def _conflict(self, key: str, max_wait: float | None) -> LockConflictError:
         owner = await self.get(key)
-        who = f"{owner.holder_kind.value} {owner.holder_id}" if owner else "somebody"
+        who = f"{owner.holder_kind.value} {owner.holder_id}" if owner else "another owner"
         return LockConflictError(
             f"the lock {key!r} was held by {who} for {max_wait:g} s"
             if max_wait
@@ -258,6 +246,12 @@ class SqlResourceLocks:
             raise LockError(
                 f"the locks cannot be used: {error.message}", hint=error.hint
             ) from error
+
+
+def _warn(key: str, error: Exception) -> None:
+    if not isinstance(error, LockError):
+        raise error
+    logger.warning("lock could not be refreshed", key=key, error=str(error))
 
 
 def _lock(row: Mapping[str, Any]) -> ResourceLock:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-# Before the key of a lock somebody waits for: the row of its own that says so. Those who take locks
+# Before the key of a lock that is waited for: a row of its own that marks it. Those who take locks
 # one right after the other look for it and let him in.
 WAITING = "waiting:"
 
-# Primary key; no lock. The common answer "somebody has it" costs nothing more than this.
+# Primary key; no lock. The common answer "it is taken" costs nothing more than this.
 FIND = """
 SELECT resource_key, holder_id, holder_kind, holder_meta, fence, acquired_at, expires_at
 FROM lexigram_locks WHERE resource_key = ? AND expires_at > ?"""
@@ -16,7 +16,7 @@ EXTEND = """
 UPDATE lexigram_locks SET expires_at = ?
 WHERE resource_key = ? AND holder_id = ? AND expires_at > ?"""
 
-# Row lock on the one row until the commit: whoever is granted a lock has its number before the
+# Row lock on the one row until the commit: the one that is granted a lock has its number before the
 # next one is given out. That is why fences grow in the order of grants.
 NEXT_FENCE = "UPDATE lexigram_lock_fence SET last = last + 1 WHERE id = 1 RETURNING last"
 

@@ -20,13 +20,14 @@ def installed_migrations() -> tuple[Migrations, ...]:
 
     Blocks the first time; after that nothing is read, not even the names of the files.
     """
-    return with_files(in_order(_loaded(point) for point in sorted(entry_points(group=GROUP))))
+    return with_files(in_order(_load(point) for point in sorted(entry_points(group=GROUP))))
 
 
 def with_files(migrations: tuple[Migrations, ...]) -> tuple[Migrations, ...]:
     """The same, with the names of their files looked up."""
     for item in migrations:
         item.files  # noqa: B018 - it is cached
+        item.bridges  # noqa: B018 - see above
     return migrations
 
 
@@ -42,9 +43,9 @@ def in_order(migrations: Iterable[Migrations]) -> tuple[Migrations, ...]:
         known[item.distribution] = item
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for name, item in known.items():
-        sorter.add(name, *_required(item, known))
+        sorter.add(name, *_requirements(item, known))
     try:
-        return tuple(known[name] for name in _walked(sorter))
+        return tuple(known[name] for name in _order(sorter))
     except CycleError as error:
         raise MigrationSetupError(
             f"distributions require each other's migrations: {' → '.join(error.args[1])}",
@@ -52,7 +53,7 @@ def in_order(migrations: Iterable[Migrations]) -> tuple[Migrations, ...]:
         ) from None
 
 
-def _walked(sorter: TopologicalSorter[str]) -> Iterator[str]:
+def _order(sorter: TopologicalSorter[str]) -> Iterator[str]:
     """Like static_order, but the same order in every process."""
     sorter.prepare()
     while sorter.is_active():
@@ -61,7 +62,7 @@ def _walked(sorter: TopologicalSorter[str]) -> Iterator[str]:
         sorter.done(*ready)
 
 
-def chosen(migrations: Sequence[Migrations], only: str | None) -> tuple[Migrations, ...]:
+def select(migrations: Sequence[Migrations], only: str | None) -> tuple[Migrations, ...]:
     """One distribution with all it requires, in order; all of them for None."""
     if only is None:
         return tuple(migrations)
@@ -73,13 +74,13 @@ def chosen(migrations: Sequence[Migrations], only: str | None) -> tuple[Migratio
         )
     wanted, pending = {only}, [only]
     while pending:
-        new = _required(known[pending.pop()], known) - wanted
+        new = _requirements(known[pending.pop()], known) - wanted
         wanted |= new
         pending += new
     return tuple(item for item in migrations if item.distribution in wanted)
 
 
-def _required(item: Migrations, known: dict[str, Migrations]) -> set[str]:
+def _requirements(item: Migrations, known: dict[str, Migrations]) -> set[str]:
     for name in item.requires:
         if name not in known:
             raise MigrationSetupError(
@@ -91,7 +92,7 @@ def _required(item: Migrations, known: dict[str, Migrations]) -> set[str]:
     return {*item.requires} | core
 
 
-def _loaded(point: EntryPoint) -> Migrations:
+def _load(point: EntryPoint) -> Migrations:
     package = point.dist.name if point.dist else "an installed package"
     try:
         found = point.load()

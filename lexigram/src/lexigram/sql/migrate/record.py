@@ -16,6 +16,8 @@ VERSION_TABLE_PREFIX = "migrations_of_"
 _LONGEST = 63 - len(VERSION_TABLE_PREFIX)  # PostgreSQL cuts longer names off
 
 _FILE = re.compile(r"(?P<revision>\d{4})_\w+\.py")
+# Leads from a revision whose file was squashed to the start of the chain. Goes in 1.1.
+_BRIDGE = re.compile(r"\d{4}_from_(?P<origin>\d{4})\.py")
 
 
 def _is_distribution(_instance: object, _attribute: object, name: str) -> None:
@@ -54,16 +56,34 @@ class Migrations:
         return _files(self.distribution, self.versions)
 
     @property
+    def bridges(self) -> dict[str, Path]:
+        """Revision whose file was squashed -> the file that leads from there to the start."""
+        return _bridges(self.distribution, self.versions)
+
+    def chain(self, origin: str | None) -> dict[str, Path]:
+        """``files``, beginning with a bridge when ``origin`` has one."""
+        if origin not in self.bridges:
+            return self.files
+        start = next(iter(self.files))
+        return {**self.files, start: self.bridges[origin]}
+
+    @property
     def head(self) -> str | None:
         """The newest revision; None where there is no migration yet."""
         return next(reversed(self.files), None)
 
 
 @lru_cache(maxsize=64)
+def _bridges(distribution: str, package: str) -> dict[str, Path]:
+    files = sorted(_folder(distribution, package).glob("*.py"))
+    return {match["origin"]: file for file in files if (match := _BRIDGE.fullmatch(file.name))}
+
+
+@lru_cache(maxsize=64)
 def _files(distribution: str, package: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for file in sorted(_folder(distribution, package).glob("*.py")):
-        if file.name == "__init__.py":
+        if file.name == "__init__.py" or _BRIDGE.fullmatch(file.name):
             continue
         match = _FILE.fullmatch(file.name)
         if match is None or match["revision"] in found:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Inspector, inspect
-
+from lexigram.observability.errors import MissingLibraryError
 from lexigram.sql.database import Database
+
+try:
+    from sqlalchemy import Connection, Inspector, inspect
+except ImportError as error:
+    raise MissingLibraryError("a database", "sql") from error
 
 
 async def snapshot(database: Database) -> dict[str, Any]:
@@ -15,10 +19,10 @@ async def snapshot(database: Database) -> dict[str, Any]:
     Two databases of one kind are equal when their snapshots are. All rows are read: meant for
     new databases. Nothing is changed.
     """
-    return await database.restructure(_described)
+    return await database.restructure(_describe)
 
 
-def _described(connection: Connection) -> dict[str, Any]:
+def _describe(connection: Connection) -> dict[str, Any]:
     inspector = inspect(connection)
     tables = {name: _table(connection, inspector, name) for name in inspector.get_table_names()}
     views = {
@@ -34,15 +38,15 @@ def _table(connection: Connection, inspector: Inspector, name: str) -> dict[str,
         # By name: a column that came by a later migration stands last, and nobody minds.
         "columns": {column["name"]: _plain(column) for column in inspector.get_columns(name)},
         "primary_key": _plain(inspector.get_pk_constraint(name)),
-        "foreign_keys": _sorted(inspector.get_foreign_keys(name)),
-        "unique": _sorted(inspector.get_unique_constraints(name)),
-        "checks": _sorted(inspector.get_check_constraints(name)),
-        "indexes": _sorted(inspector.get_indexes(name)),
+        "foreign_keys": _sort(inspector.get_foreign_keys(name)),
+        "unique": _sort(inspector.get_unique_constraints(name)),
+        "checks": _sort(inspector.get_check_constraints(name)),
+        "indexes": _sort(inspector.get_indexes(name)),
         "rows": sorted(repr(sorted(row.items())) for row in rows),
     }
 
 
-def _sorted(items: list[Any]) -> list[Any]:
+def _sort(items: list[Any]) -> list[Any]:
     return sorted((_plain(item) for item in items), key=repr)
 
 

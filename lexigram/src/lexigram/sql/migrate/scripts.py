@@ -9,17 +9,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from alembic.config import Config
-from alembic.runtime.environment import EnvironmentContext
-from alembic.script import Script, ScriptDirectory
-from alembic.script.revision import RevisionMap
 from attrs import frozen
-from sqlalchemy import Connection
 
 from lexigram.contracts.core.errors import LexigramError
+from lexigram.observability.errors import MissingLibraryError
 from lexigram.sql.errors import MigrationError, MigrationSetupError
 from lexigram.sql.migrate.record import Migrations
 from lexigram.sql.url import Dialect
+
+try:
+    from alembic.config import Config
+    from alembic.runtime.environment import EnvironmentContext
+    from alembic.script import Script, ScriptDirectory
+    from alembic.script.revision import RevisionMap
+    from sqlalchemy import Connection
+except ImportError as error:
+    raise MissingLibraryError("a migration", "sql") from error
 
 
 @frozen(kw_only=True)
@@ -32,7 +37,7 @@ class Migration:
     title: str
 
 
-Told: TypeAlias = Callable[[Migration], object]
+OnMigration: TypeAlias = Callable[[Migration], object]
 
 
 @frozen(kw_only=True)
@@ -43,12 +48,15 @@ class Scripts:
     directory: ScriptDirectory
 
     @classmethod
-    def load(cls, record: Migrations) -> Scripts:
-        """Import every file; the chain is made from their numbers."""
-        files = record.files
+    def load(cls, record: Migrations, origin: str | None = None) -> Scripts:
+        """Import every file; the chain is made from their numbers.
+
+        ``origin`` is a revision whose file was squashed: the chain begins with the bridge from it.
+        """
+        files = record.chain(origin)
         folder = next(iter(files.values())).parent if files else Path()
         directory = ScriptDirectory(folder, version_locations=[folder])
-        directory.revision_map = RevisionMap(lambda: _scripts(record))
+        directory.revision_map = RevisionMap(lambda: _scripts(record, origin))
         directory.revision_map.heads  # noqa: B018 - loads them here, not in the event loop
         return cls(record=record, directory=directory)
 
@@ -56,13 +64,13 @@ class Scripts:
         """Every migration, oldest first."""
         return [self._migration(revision) for revision in self.record.files]
 
-    def upgrade(self, connection: Connection, tell: Told) -> None:
+    def upgrade(self, connection: Connection, tell: OnMigration) -> None:
         """Run what is pending, in the transaction of the connection."""
         head = self.record.head
         if head is not None:
             self._run(connection, lambda at: self.directory._upgrade_revs(head, at), tell)  # noqa: SLF001 - what alembic's own command calls
 
-    def downgrade(self, connection: Connection, target: str, tell: Told) -> None:
+    def downgrade(self, connection: Connection, target: str, tell: OnMigration) -> None:
         """Undo what came after ``target``, in the transaction of the connection."""
         self._run(connection, lambda at: self.directory._downgrade_revs(target, at), tell)  # noqa: SLF001 - see above
 
@@ -93,32 +101,32 @@ class Scripts:
         return text.getvalue().strip()
 
     def _run(
-        self, connection: Connection, steps: Callable[[Any], Sequence[Any]], tell: Told
+        self, connection: Connection, steps: Callable[[Any], Sequence[Any]], tell: OnMigration
     ) -> None:
         begun: list[str] = []
 
-        def planned(at: Any, _: Any) -> Iterator[Any]:
+        def plan(at: Any, _: Any) -> Iterator[Any]:
             for step in steps(at):
                 begun.append(
                     step.info.up_revision_id if step.is_upgrade else step.revision.revision
                 )
                 yield step
 
-        def applied(*, step: Any, **_: Any) -> None:
+        def report_applied(*, step: Any, **_: Any) -> None:
             tell(self._migration(step.up_revision_id))
 
-        with EnvironmentContext(Config(), self.directory, fn=planned) as environment:
+        with EnvironmentContext(Config(), self.directory, fn=plan) as environment:
             environment.configure(
                 connection=connection,
                 version_table=self.record.version_table,
-                on_version_apply=applied,  # type: ignore[arg-type] # called by keywords
+                on_version_apply=report_applied,  # type: ignore[arg-type] # called by keywords
             )
             try:
                 environment.run_migrations()
             except LexigramError:
                 raise
             except Exception as error:
-                raise self._failed(begun, error) from error
+                raise self._migration_error(begun, error) from error
 
     def _migration(self, revision: str) -> Migration:
         return Migration(
@@ -127,7 +135,7 @@ class Scripts:
             title=_title(self.directory.get_revision(revision)),
         )
 
-    def _failed(self, begun: Sequence[str], error: Exception) -> MigrationError:
+    def _migration_error(self, begun: Sequence[str], error: Exception) -> MigrationError:
         distribution, revision = self.record.distribution, begun[-1] if begun else None
         return MigrationError(
             f"migration {revision or ''} of {distribution} failed: {error}",
@@ -136,10 +144,14 @@ class Scripts:
         )
 
 
-def _scripts(record: Migrations) -> Iterator[Script]:
-    before: str | None = None
-    for revision, file in record.files.items():
-        module = _imported(record, revision, file)
+def _scripts(record: Migrations, origin: str | None) -> Iterator[Script]:
+    before = origin if origin in record.bridges else None
+    if before is not None:
+        squashed = ModuleType(before)
+        vars(squashed).update(revision=before, down_revision=None)
+        yield Script(squashed, before, "")
+    for revision, file in record.chain(origin).items():
+        module = _import(record, revision, file)
         for name, value in (("revision", revision), ("down_revision", before)):
             if getattr(module, name, value) != value:
                 raise MigrationSetupError(
@@ -152,7 +164,7 @@ def _scripts(record: Migrations) -> Iterator[Script]:
         before = revision
 
 
-def _imported(record: Migrations, revision: str, file: Path) -> ModuleType:
+def _import(record: Migrations, revision: str, file: Path) -> ModuleType:
     spec = spec_from_file_location(f"{record.versions}.{file.stem}", file)
     assert spec is not None
     assert spec.loader is not None
@@ -165,7 +177,8 @@ def _imported(record: Migrations, revision: str, file: Path) -> ModuleType:
             details={"distribution": record.distribution, "file": str(file)},
             hint=f"repair {file.name}, or install a sound {record.distribution}",
         ) from error
-    for name in ("upgrade", "downgrade"):
+    is_bridge = file in record.bridges.values()  # what it makes, the start undoes
+    for name in ("upgrade",) if is_bridge else ("upgrade", "downgrade"):
         if not callable(getattr(module, name, None)):
             raise MigrationSetupError(
                 f"{file} has no function {name}()",

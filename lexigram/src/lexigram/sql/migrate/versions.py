@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
-from lexigram.sql.errors import DatabaseOutdatedError, DatabaseTooNewError
+from lexigram.sql.errors import DatabaseOutdatedError, DatabaseTooNewError, DatabaseTooOldError
 from lexigram.sql.migrate.record import VERSION_TABLE_PREFIX, Migrations
 from lexigram.sql.steps import Steps
 from lexigram.sql.url import Dialect
@@ -34,6 +34,8 @@ class Status:
     pending: tuple[str, ...] = ()
     # The database has a revision this installation does not know.
     too_new: bool = False
+    # The database has a revision before those that this installation has.
+    too_old: bool = False
 
     @property
     def state(self) -> str:
@@ -42,6 +44,8 @@ class Status:
             return "not installed"
         if self.too_new:
             return "too new"
+        if self.too_old:
+            return "too old"
         return "outdated" if self.pending else "up to date"
 
 
@@ -58,7 +62,7 @@ def versions(dialect: Dialect) -> Steps[dict[str, str | None]]:
     return {name: found.get(name) for name in names}
 
 
-def compared(
+def compare(
     migrations: Sequence[Migrations], found: Mapping[str, str | None]
 ) -> tuple[Status, ...]:
     """Installed distributions in their order, then those of which only the table is left."""
@@ -76,20 +80,28 @@ def compared(
     )
 
 
-def refuse_newer(states: Sequence[Status], address: str) -> None:
-    """Raise DatabaseTooNewError when the database was migrated by newer code."""
+def refuse_unknown(states: Sequence[Status], address: str) -> None:
+    """Raise DatabaseTooNewError or DatabaseTooOldError for a revision without a way to the head."""
     for item in states:
-        if item.too_new:
-            raise DatabaseTooNewError(
-                f"{address} has revision {item.current} of {item.distribution}, and this"
-                f" installation knows no more than {item.head or 'none'}",
-                details={
-                    "distribution": item.distribution,
-                    "database": item.current,
-                    "installed": item.head,
-                },
-                hint=f"install the newer {item.distribution}, or with it:"
-                f" lexigram db downgrade {item.head or 'base'} --only {item.distribution}",
+        if item.too_new or item.too_old:
+            details = {
+                "distribution": item.distribution,
+                "database": item.current,
+                "installed": item.head,
+            }
+            found = f"{address} has revision {item.current} of {item.distribution}"
+            if item.too_new:
+                raise DatabaseTooNewError(
+                    f"{found}, and this installation knows no more than {item.head or 'none'}",
+                    details=details,
+                    hint=f"install the newer {item.distribution}, or with it:"
+                    f" lexigram db downgrade {item.head or 'base'} --only {item.distribution}",
+                )
+            raise DatabaseTooOldError(
+                f"{found}, which is older than the migrations of this installation",
+                details=details,
+                hint=f"run lexigram db upgrade with the last {item.distribution} that has revision"
+                f" {item.current}, then with this one",
             )
 
 
@@ -106,14 +118,16 @@ def refuse_outdated(states: Sequence[Status], address: str) -> None:
 
 
 def _status(item: Migrations, current: str | None) -> Status:
-    known = list(item.files)
-    too_new = current is not None and current not in known
-    done = known.index(current) + 1 if current is not None and not too_new else 0
+    chain = list(item.chain(current))
+    done = chain.index(current) + 1 if current in chain else 0
+    is_known = done > 0 or current is None or current in item.bridges
+    is_older = not is_known and str(current) < next(iter(chain), "")
     return Status(
         distribution=item.distribution,
         current=current,
         head=item.head,
         installed=True,
-        pending=() if too_new else tuple(known[done:]),
-        too_new=too_new,
+        pending=tuple(chain[done:]) if is_known else (),
+        too_new=not is_known and not is_older,
+        too_old=is_older,
     )

@@ -12,6 +12,7 @@ import anyio
 from sqlalchemy import Connection
 
 from lexigram.contracts.data.sql.database import DatabaseError, QueryResult
+from lexigram.leasing.subscriptions import Subscription
 from lexigram.sql.config import SqlConfig
 from lexigram.sql.errors import (
     CommitUncertainError,
@@ -21,15 +22,14 @@ from lexigram.sql.errors import (
     TransactionScopeError,
     TransactionTimeoutError,
 )
-from lexigram.sql.steps import Steps, walked_async
-from lexigram.sql.subscriptions import Subscription
-from lexigram.sql.url import parsed, shown
+from lexigram.sql.steps import Steps, run_steps_async
+from lexigram.sql.url import parse_url, show_url
 
 try:
     from asyncpg import connect  # type: ignore[import-untyped]
 
-    from lexigram.sql.postgres.connection import Driver, PostgresConnection, fetched
-    from lexigram.sql.postgres.errors import FOREIGN, is_connection_loss, translated
+    from lexigram.sql.postgres.connection import Driver, PostgresConnection, fetch
+    from lexigram.sql.postgres.errors import FOREIGN, is_connection_loss, translate
     from lexigram.sql.postgres.listener import Listener
     from lexigram.sql.postgres.pool import Pool
 except ModuleNotFoundError as missing:
@@ -50,8 +50,8 @@ class PostgresBackend:
 
     def __init__(self, config: SqlConfig) -> None:
         self._config = config
-        url = parsed(config.url)
-        self.address = shown(url)
+        url = parse_url(config.url)
+        self.address = show_url(url)
         self.resource = f"postgresql {id(self)}"  # two pools never wait for each other's writer
         self._dsn = url.set(drivername="postgresql").render_as_string(hide_password=False)
         self._pool: Pool | None = None
@@ -61,7 +61,7 @@ class PostgresBackend:
         """Make the pool and its first connection."""
         if self._pool is not None:
             return
-        pool = Pool(self._connected, self._config.pool_size)
+        pool = Pool(self._connect, self._config.pool_size)
         try:
             pool.release(await pool.acquire(self._config.connect_timeout))
         except FOREIGN as error:
@@ -77,7 +77,7 @@ class PostgresBackend:
 
     async def execute(self, sql: str, params: Sequence[Any]) -> QueryResult:
         """One statement: no BEGIN, no COMMIT, straight to the driver."""
-        pool, driver = await self.taken()
+        pool, driver = await self.acquire_connection()
         try:
             return await self._alone(driver, sql, params)
         except DatabaseError as error:
@@ -89,7 +89,7 @@ class PostgresBackend:
 
     async def query(self, sql: str, params: Sequence[Any]) -> QueryResult:
         """The same for what changes nothing, so a lost answer is a lost connection only."""
-        pool, driver = await self.taken()
+        pool, driver = await self.acquire_connection()
         try:
             return await self._alone(driver, sql, params)
         finally:
@@ -110,7 +110,7 @@ class PostgresBackend:
 
     async def run_steps(self, steps: Callable[[], Steps[T]]) -> T:
         """One transaction around a generator."""
-        result: T = await self.run(lambda connection: walked_async(connection, steps()))
+        result: T = await self.run(lambda connection: run_steps_async(connection, steps()))
         return result
 
     async def read(self, fn: Callable[[Any], Any]) -> Any:
@@ -125,16 +125,16 @@ class PostgresBackend:
 
     async def read_steps(self, steps: Callable[[], Steps[T]]) -> T:
         """One read-only snapshot around a generator."""
-        result: T = await self.read(lambda connection: walked_async(connection, steps()))
+        result: T = await self.read(lambda connection: run_steps_async(connection, steps()))
         return result
 
     async def restructure(self, fn: Callable[[Connection], Any]) -> Any:
         """One transaction of a plain function, on a connection made for it."""
         # SQLAlchemy's engine is needed for this alone.
-        from lexigram.sql.postgres.restructure import restructured
+        from lexigram.sql.postgres.restructure import restructure
 
         try:
-            return await restructured(self._dsn, self._config.connect_timeout, fn)
+            return await restructure(self._dsn, self._config.connect_timeout, fn)
         except FOREIGN as error:
             raise self._unreachable(error) from error
 
@@ -143,7 +143,7 @@ class PostgresBackend:
         return PostgresSession(self, self._config, begin)
 
     def listen(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
-        """Told of every NOTIFY on the channel."""
+        """A subscription that wakes on every NOTIFY on the channel."""
         return self._listener.listen(channel)
 
     async def notify(self, channel: str, payload: str) -> None:
@@ -151,14 +151,14 @@ class PostgresBackend:
         await self.execute("SELECT pg_notify(?, ?)", (channel, payload))
 
     async def _alone(self, driver: Driver, sql: str, params: Sequence[Any]) -> QueryResult:
-        result = await fetched(driver, sql, params, self.address)
+        result = await fetch(driver, sql, params, self.address)
         if driver.is_in_transaction():
             raise TransactionScopeError(
                 "a statement began a transaction", hint="use `async with db.transaction()`"
             )
         return result
 
-    async def taken(self) -> tuple[Pool, Driver]:
+    async def acquire_connection(self) -> tuple[Pool, Driver]:
         """A live connection of the pool; the pool itself replaces those a restart left dead."""
         pool = self._opened
         try:
@@ -183,9 +183,9 @@ class PostgresBackend:
                 hint="check host and port in sql.url and that the server runs; or the pool is"
                 " used up: raise sql.pool_size, keep transactions short",
             )
-        return translated(error, self.address)
+        return translate(error, self.address)
 
-    async def _connected(self) -> Driver:
+    async def _connect(self) -> Driver:
         config = self._config
         options: dict[str, Any] = {
             "timeout": config.connect_timeout,
@@ -219,13 +219,13 @@ class PostgresSession:
 
     async def begin(self) -> None:
         """Take a connection and BEGIN."""
-        self._pool, driver = await self._backend.taken()
+        self._pool, driver = await self._backend.acquire_connection()
         self._driver = driver
         try:
             await driver.execute(self._begin)
         except FOREIGN as error:
             await self._quietly_rolled_back()
-            raise translated(error, self._backend.address) from error
+            raise translate(error, self._backend.address) from error
         except BaseException:
             await self._quietly_rolled_back()
             raise
@@ -235,14 +235,14 @@ class PostgresSession:
 
     async def execute(self, sql: str, params: Sequence[Any]) -> QueryResult:
         """One statement in the transaction."""
-        driver = self._held()
+        driver = self._require_driver()
         with self._translation():
             async with asyncio.timeout_at(self._deadline):
-                return await fetched(driver, sql, params, self._backend.address)
+                return await fetch(driver, sql, params, self._backend.address)
 
     async def run(self, fn: Callable[[Any], Any]) -> Any:
         """An async function with the connection; errors of the driver become ours."""
-        connection = PostgresConnection(self._held(), self._backend.address)
+        connection = PostgresConnection(self._require_driver(), self._backend.address)
         try:
             with self._translation():
                 async with asyncio.timeout_at(self._deadline):
@@ -252,19 +252,19 @@ class PostgresSession:
 
     async def run_steps(self, steps: Callable[[], Steps[T]]) -> T:
         """A generator, one statement after the other."""
-        result: T = await self.run(lambda connection: walked_async(connection, steps()))
+        result: T = await self.run(lambda connection: run_steps_async(connection, steps()))
         return result
 
     async def commit(self) -> None:
         """COMMIT; a connection lost here leaves the outcome unknown, and the error says so."""
-        driver, answer = self._held(), ""
+        driver, answer = self._require_driver(), ""
         try:
             # A cancellation waits for the answer of COMMIT, so that the outcome is known.
             with anyio.CancelScope(shield=True):
                 answer = await driver.execute("COMMIT")
         except FOREIGN as error:
             if not is_connection_loss(error) and not isinstance(error, TimeoutError):
-                raise translated(error, self._backend.address) from error
+                raise translate(error, self._backend.address) from error
             raise _uncertain("COMMIT") from error
         await self._give_back()
         if answer == "ROLLBACK":
@@ -290,7 +290,7 @@ class PostgresSession:
         with anyio.CancelScope(shield=True):
             await self.rollback()
 
-    def _held(self) -> Driver:
+    def _require_driver(self) -> Driver:
         self._check_expiry()
         assert self._driver is not None  # Transaction.check_usable comes before
         return self._driver
@@ -313,7 +313,7 @@ class PostgresSession:
             self._check_expiry()
             if isinstance(error, DatabaseError):
                 raise
-            raise translated(error, self._backend.address) from error
+            raise translate(error, self._backend.address) from error
         finally:
             self._busy = False
 

@@ -11,8 +11,8 @@ from sqlalchemy.sql.compiler import Compiled, ExpandedState, SQLCompiler
 
 from lexigram.contracts.data.sql.database import DatabaseError, QueryResult
 from lexigram.sql.errors import TransactionScopeError
-from lexigram.sql.placeholders import numbered
-from lexigram.sql.postgres.errors import FOREIGN, translated
+from lexigram.sql.placeholders import number_placeholders
+from lexigram.sql.postgres.errors import FOREIGN, translate
 from lexigram.sql.steps import Many
 
 # A connection of asyncpg or the pool's stand-in for one; asyncpg has no types to name them by.
@@ -40,30 +40,30 @@ class PostgresConnection:
     ) -> QueryResult:
         """Positional parameters for text, named ones for SQLAlchemy Core."""
         if isinstance(statement, str) and isinstance(params, Many):
-            return await repeated(self.driver, statement, params, self._address)
+            return await execute_many(self.driver, statement, params, self._address)
         if isinstance(statement, str):
-            return await fetched(self.driver, statement, tuple(params), self._address)
+            return await fetch(self.driver, statement, tuple(params), self._address)
         if not isinstance(params, Mapping) and params:
             raise DatabaseError(
                 "a SQLAlchemy statement takes one set of parameters, by name",
                 hint='write execute(statement, {"name": value})',
             )
-        sql, values = compiled(statement, dict(params))
-        return await prepared(self.driver, sql, values, self._address)
+        sql, values = compile_statement(statement, dict(params))
+        return await fetch_prepared(self.driver, sql, values, self._address)
 
     def end(self) -> None:
         """Called when the function has returned."""
         self._driver = None
 
 
-def compiled(statement: Executable, params: Mapping[str, Any]) -> tuple[str, list[Any]]:
+def compile_statement(statement: Executable, params: Mapping[str, Any]) -> tuple[str, list[Any]]:
     """A Core statement as PostgreSQL text and the values in their order."""
     columns = {"column_keys": list(params)} if params else {}  # those an INSERT is to name
     made: Compiled = statement.compile(dialect=_DIALECT, **columns)  # type: ignore[attr-defined]
     if not isinstance(made, SQLCompiler):  # CREATE TABLE and the like: no values
         return str(made), []
     state = made.construct_expanded_state({**_defaults(made), **params})
-    return state.statement, [_bound(made, state, name) for name in state.positiontup or ()]
+    return state.statement, [_bind(made, state, name) for name in state.positiontup or ()]
 
 
 def _defaults(made: SQLCompiler) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _defaults(made: SQLCompiler) -> dict[str, Any]:
     }
 
 
-def _bound(made: SQLCompiler, state: ExpandedState, name: str) -> Any:
+def _bind(made: SQLCompiler, state: ExpandedState, name: str) -> Any:
     """A value as its column type hands it to the driver."""
     value, process = state.parameters[name], state.processors.get(name)
     if process is None and name in made.binds:
@@ -85,21 +85,23 @@ def _bound(made: SQLCompiler, state: ExpandedState, name: str) -> Any:
     return value if process is None else process(value)
 
 
-async def fetched(driver: Driver, sql: str, params: Sequence[Any], address: str) -> QueryResult:
+async def fetch(driver: Driver, sql: str, params: Sequence[Any], address: str) -> QueryResult:
     """A statement with ``?`` placeholders; rows, or how many rows it touched."""
-    return await prepared(driver, numbered(sql), params, address)
+    return await fetch_prepared(driver, number_placeholders(sql), params, address)
 
 
-async def repeated(driver: Driver, sql: str, many: Many, address: str) -> QueryResult:
+async def execute_many(driver: Driver, sql: str, many: Many, address: str) -> QueryResult:
     """The statement for each item, in one round trip."""
     try:
-        await driver.executemany(numbered(sql), many)
+        await driver.executemany(number_placeholders(sql), many)
     except FOREIGN as error:
-        raise translated(error, address) from error
+        raise translate(error, address) from error
     return QueryResult(row_count=len(many))
 
 
-async def prepared(driver: Driver, sql: str, params: Sequence[Any], address: str) -> QueryResult:
+async def fetch_prepared(
+    driver: Driver, sql: str, params: Sequence[Any], address: str
+) -> QueryResult:
     """The same with ``$1`` placeholders; asyncpg keeps the prepared statement."""
     try:
         # What Connection.fetch does inside, but with the command tag, which says how many rows
@@ -109,13 +111,13 @@ async def prepared(driver: Driver, sql: str, params: Sequence[Any], address: str
             sql, params, 0, None, return_status=True
         )
     except FOREIGN as error:
-        raise translated(error, address) from error
+        raise translate(error, address) from error
     if rows:
         return QueryResult(rows=[dict(row) for row in rows], row_count=len(rows))
-    return QueryResult(row_count=_touched(tag))
+    return QueryResult(row_count=_row_count(tag))
 
 
-def _touched(tag: bytes | str | None) -> int:
+def _row_count(tag: bytes | str | None) -> int:
     """``UPDATE 3`` → 3, ``CREATE TABLE`` → 0."""
     text = tag.decode() if isinstance(tag, bytes) else tag or ""
     last = text.rpartition(" ")[2]

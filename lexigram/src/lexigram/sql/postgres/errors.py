@@ -31,7 +31,7 @@ _REFUSED = {"28P01", "28000", "3D000", "42501"}  # password, user, database, pri
 _UNREACHABLE = {"57P01", "57P02", "57P03", "53300"}  # shut down, crashed, starting, no slots left
 
 
-def translated(error: BaseException, address: str) -> DatabaseError:
+def translate(error: BaseException, address: str) -> DatabaseError:
     """Our error for one of ``FOREIGN``; ``address`` is the URL without its password."""
     error = _root(error)
     state = str(getattr(error, "sqlstate", None) or "")

@@ -11,10 +11,10 @@ from typing import Any
 import anyio
 import asyncpg  # type: ignore[import-untyped]
 
+from lexigram.leasing.backoff import Backoff
+from lexigram.leasing.subscriptions import Subscription, Subscriptions
 from lexigram.observability import get_logger
-from lexigram.sql.leasing.backoff import Backoff
 from lexigram.sql.postgres.errors import FOREIGN
-from lexigram.sql.subscriptions import Subscription, Subscriptions
 
 logger = get_logger(__name__)
 

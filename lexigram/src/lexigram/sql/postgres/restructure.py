@@ -23,25 +23,25 @@ _SETTINGS = {
 }
 
 
-async def restructured(dsn: str, connect_timeout: float, fn: Callable[[Connection], T]) -> T:
+async def restructure(dsn: str, connect_timeout: float, fn: Callable[[Connection], T]) -> T:
     """What ``fn`` returns; asyncpg's own errors come out."""
     made: list[Driver] = []
 
-    async def connected() -> Driver:
+    async def connect_driver() -> Driver:
         options: dict[str, Any] = {"timeout": connect_timeout}  # said to be an int, which it is not
         made.append(await connect(dsn, server_settings=_SETTINGS, **options))
         return made[-1]
 
-    def changed(connection: Connection) -> T:
+    def change(connection: Connection) -> T:
         connection.exec_driver_sql(MIGRATION_LOCK)
         return fn(connection)
 
     engine = create_async_engine(
-        "postgresql+asyncpg://", async_creator=connected, poolclass=NullPool
+        "postgresql+asyncpg://", async_creator=connect_driver, poolclass=NullPool
     )
     try:
         async with engine.begin() as connection:
-            return await connection.run_sync(changed)
+            return await connection.run_sync(change)
     except DBAPIError as error:
         raise _driver_error(error) from error
     finally:

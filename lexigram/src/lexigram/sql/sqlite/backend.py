@@ -14,19 +14,19 @@ import anyio.to_thread
 from sqlalchemy import Connection
 
 from lexigram.contracts.data.sql.database import DatabaseError, QueryResult
+from lexigram.leasing.subscriptions import Subscription, Subscriptions
 from lexigram.sql.config import SqlConfig
 from lexigram.sql.errors import DatabaseAccessError
 from lexigram.sql.sqlite import opening
-from lexigram.sql.sqlite.errors import FOREIGN, translated
+from lexigram.sql.sqlite.errors import FOREIGN, translate
 from lexigram.sql.sqlite.handle import Handle, too_long
 from lexigram.sql.sqlite.thread import Job, Worker
 from lexigram.sql.steps import Steps
-from lexigram.sql.subscriptions import Subscription, Subscriptions
-from lexigram.sql.url import file_of, parsed
+from lexigram.sql.url import file_of, parse_url
 
 T = TypeVar("T")
 
-_LOCK_PAUSE = 0.05  # seconds between two looks whether another process has done its migration
+_LOCK_PAUSE = 0.05  # poll interval for the migration lock of another process, in seconds
 
 _memories = count(1)
 
@@ -36,7 +36,7 @@ class SqliteBackend:
 
     def __init__(self, config: SqlConfig) -> None:
         self._config = config
-        self._file = file_of(parsed(config.url))
+        self._file = file_of(parse_url(config.url))
         self.resource = str(self._file or f"memory {next(_memories)}")
         self._writer: Worker | None = None
         self._readers: list[Worker] = []
@@ -51,10 +51,10 @@ class SqliteBackend:
         if self._file is not None:
             await anyio.to_thread.run_sync(self._prepare)
         try:
-            self._writer = await self._started("lexigram-sql-writer", reader=False)
+            self._writer = await self._start_worker("lexigram-sql-writer", reader=False)
             for number in range(self._config.readers if self._file else 0):
                 name = f"lexigram-sql-reader-{number}"
-                self._readers.append(await self._started(name, reader=True))
+                self._readers.append(await self._start_worker(name, reader=True))
         except BaseException:
             await self.close()
             raise
@@ -100,7 +100,7 @@ class SqliteBackend:
 
     async def restructure(self, fn: Callable[[Connection], T]) -> T:
         """One transaction on the writer, under a lock file; a database in memory needs none."""
-        lock = None if self._file is None else await self._locked(self._file)
+        lock = None if self._file is None else await self._lock_file(self._file)
         try:
             return await self.writer.call(lambda handle, job: handle.restructure(fn, job))
         finally:
@@ -113,7 +113,7 @@ class SqliteBackend:
 
     @asynccontextmanager
     async def listen(self, channel: str) -> AsyncIterator[Subscription]:
-        """Told of what this object is asked to ``notify``."""
+        """A subscription that wakes on ``notify`` of this object."""
         with self._subscriptions.open(channel) as subscription:
             yield subscription
 
@@ -141,22 +141,22 @@ class SqliteBackend:
         try:
             opening.prepare(self._file, self._config)
         except FOREIGN as error:
-            raise translated(error, str(self._file)) from error
+            raise translate(error, str(self._file)) from error
         except OSError as error:
             raise _unwritable(self._file, error) from error
 
-    async def _locked(self, file: Path) -> BinaryIO:
+    async def _lock_file(self, file: Path) -> BinaryIO:
         """Ask again and again: a wait in the system call could not be cancelled."""
         while True:
             try:
-                lock = await anyio.to_thread.run_sync(opening.taken_lock, file)
+                lock = await anyio.to_thread.run_sync(opening.take_lock, file)
             except OSError as error:
                 raise _unwritable(file, error) from error
             if lock is not None:
                 return lock
             await anyio.sleep(_LOCK_PAUSE)
 
-    async def _started(self, name: str, *, reader: bool) -> Worker:
+    async def _start_worker(self, name: str, *, reader: bool) -> Worker:
         worker = Worker(name)
         worker.start()
         try:
@@ -222,7 +222,7 @@ class SqliteSession:
         job = Job(work)
         self._commands.put(job)
         if self._over:
-            job.fail(self._ended())  # the thread may have left before it saw the job
+            job.fail(self._build_ended_error())  # the thread may have left before it saw the job
         return await job.outcome()
 
     def _serve(self, handle: Handle, started: Job[None]) -> None:
@@ -249,9 +249,9 @@ class SqliteSession:
     def _refuse_the_rest(self) -> None:
         while not self._commands.empty():
             if (job := self._commands.get()) is not None:
-                job.fail(self._ended())
+                job.fail(self._build_ended_error())
 
-    def _ended(self) -> DatabaseError:
+    def _build_ended_error(self) -> DatabaseError:
         if self._expired:
             return too_long(self._config)
         return DatabaseError(

@@ -23,7 +23,7 @@ _UNIQUE = {
 }
 
 
-def translated(error: BaseException, place: str) -> DatabaseError:
+def translate(error: BaseException, place: str) -> DatabaseError:
     """Our error for one of ``FOREIGN``; ``place`` is the file, or ``:memory:``."""
     if isinstance(error, DBAPIError) and error.orig is not None:
         error = error.orig
@@ -31,6 +31,8 @@ def translated(error: BaseException, place: str) -> DatabaseError:
     facts = {"database": place, "sqlite": getattr(error, "sqlite_errorname", None)}
     if code in _UNIQUE:
         return UniqueViolationError(f"a row with this key exists already: {error}", details=facts)
+    if code == sqlite3.SQLITE_IOERR_SHMSIZE:  # the index of the WAL cannot grow: says no more
+        code = sqlite3.SQLITE_FULL
     match (code or 0) & 0xFF:  # the upper bits say more than a cure needs
         case sqlite3.SQLITE_CONSTRAINT:
             return ConstraintViolationError(str(error), details=facts)

@@ -24,8 +24,9 @@ from lexigram.sql.errors import (
     TransactionTimeoutError,
 )
 from lexigram.sql.sqlite import opening
-from lexigram.sql.sqlite.errors import FOREIGN, translated
-from lexigram.sql.steps import Many, Steps, walked
+from lexigram.sql.sqlite.errors import FOREIGN, translate
+from lexigram.sql.sqlite.files import OpenFiles
+from lexigram.sql.steps import Many, Steps, run_steps_sync
 
 if TYPE_CHECKING:
     from lexigram.sql.sqlite.thread import Job
@@ -55,16 +56,18 @@ class Handle:
         self._engine: Engine | None = None
         self._config = SqlConfig(url="sqlite://")
         self._place = ":memory:"
+        self._files: OpenFiles | None = None  # None in memory
 
     def open(self, file: Path | None, config: SqlConfig, *, reader: bool) -> None:
         """Open the connection and read from it: a file that is no database says so here."""
         self._config, self._place = config, str(file or ":memory:")
         try:
-            self._raw = raw = opening.opened(file, config, reader=reader)
+            self._raw = raw = opening.open_connection(file, config, reader=reader)
             raw.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             raw.set_progress_handler(self._must_stop, _STEPS)
             self._engine = create_engine("sqlite://", creator=lambda: raw, poolclass=NullPool)
             self._connection = self._engine.connect()
+            self._files = None if file is None else OpenFiles(file)
         except FOREIGN as error:
             self._fail(error)
 
@@ -97,6 +100,7 @@ class Handle:
 
     def execute_alone(self, sql: str, params: Sequence[Any]) -> QueryResult:
         """One statement that is its own transaction."""
+        self._check_files()
         result = self.execute(sql, params)
         if self._opened.in_transaction:
             self.rollback()
@@ -108,7 +112,7 @@ class Handle:
     def apply(self, fn: Callable[[Connection], T]) -> T:
         """Call a function with the connection; it may not end the transaction itself."""
         if (connection := self._connection) is None:
-            raise _closed()
+            raise _build_closed_error()
         self._start_clock()
         try:
             with connection.begin() as bookkeeping:
@@ -120,21 +124,21 @@ class Handle:
                         hint="write `def fn(connection)`, or use run_steps() for both databases",
                     )
                 if not bookkeeping.is_active:
-                    raise _ended_itself()
+                    raise _build_ended_by_function_error()
         except FOREIGN as error:
             self._fail(error)
         return result
 
     def walk(self, steps: Callable[[], Steps[T]]) -> T:
         """Do the steps of a generator; they may not end the transaction either."""
-        result = walked(self.execute, steps())
+        result = run_steps_sync(self.execute, steps())
         if not self.in_transaction:
-            raise _ended_itself()
+            raise _build_ended_by_function_error()
         return result
 
     def transact(self, fn: Callable[[Connection], T], job: Job[Any], begin: str) -> T:
         """One transaction around a function."""
-        return self._transacted(lambda: self.apply(fn), job, begin)
+        return self._transact(lambda: self.apply(fn), job, begin)
 
     def transact_steps(self, steps: Callable[[], Steps[T]], job: Job[Any], begin: str) -> T:
         """One transaction around a generator, for all stores.
@@ -142,9 +146,9 @@ class Handle:
         Straight to the driver: in the thread it takes 1.7x the time of hand-written sqlite3 for
         one row; through SQLAlchemy it was 2.8x.
         """
-        return self._transacted(lambda: self.walk(steps), job, begin)
+        return self._transact(lambda: self.walk(steps), job, begin)
 
-    def _transacted(self, work: Callable[[], T], job: Job[Any], begin: str) -> T:
+    def _transact(self, work: Callable[[], T], job: Job[Any], begin: str) -> T:
         self.begin(begin)
         try:
             result = work()
@@ -163,7 +167,7 @@ class Handle:
         delete their rows. The pragma is ignored inside a transaction, so it comes before.
         """
 
-        def changed(connection: Connection) -> T:
+        def change(connection: Connection) -> T:
             self.deadline, self._statement_ends = None, math.inf
             result = fn(connection)
             _refuse_orphans(connection)
@@ -171,7 +175,7 @@ class Handle:
 
         self._opened.execute("PRAGMA foreign_keys = OFF")
         try:
-            return self.transact(changed, job, "BEGIN IMMEDIATE")
+            return self.transact(change, job, "BEGIN IMMEDIATE")
         finally:
             self._opened.execute("PRAGMA foreign_keys = ON")
 
@@ -188,6 +192,7 @@ class Handle:
         """Raises when the transaction is gone: SQLite itself rolls back on a full disk."""
         if not self._opened.in_transaction:
             raise DatabaseError("the transaction was rolled back by an error in it")
+        self._check_files()  # last: what is written after it is lost with the file
         self._start_clock()
         try:
             self._opened.execute("COMMIT")
@@ -211,8 +216,12 @@ class Handle:
     @property
     def _opened(self) -> sqlite3.Connection:
         if self._raw is None:
-            raise _closed()
+            raise _build_closed_error()
         return self._raw
+
+    def _check_files(self) -> None:
+        if self._files is not None:
+            self._files.check()
 
     def _start_clock(self) -> None:
         ends = time.monotonic() + self._config.statement_timeout
@@ -226,7 +235,7 @@ class Handle:
     def _fail(self, error: BaseException) -> NoReturn:
         """Raise our error for a foreign one."""
         if not _is_interrupt(error):
-            raise translated(error, self._place) from error
+            raise translate(error, self._place) from error
         if self.job is not None and self.job.cancelled:
             raise JobCancelled from error
         if self.deadline is not None and time.monotonic() >= self.deadline:
@@ -245,7 +254,7 @@ def too_long(config: SqlConfig) -> TransactionTimeoutError:
     )
 
 
-def _ended_itself() -> TransactionScopeError:
+def _build_ended_by_function_error() -> TransactionScopeError:
     return TransactionScopeError(
         "the function ended its transaction itself", hint="return to commit, raise to roll back"
     )
@@ -261,7 +270,7 @@ def _refuse_orphans(connection: Connection) -> None:
         )
 
 
-def _closed() -> DatabaseError:
+def _build_closed_error() -> DatabaseError:
     return DatabaseError("the database is not open", hint="use it between connect() and close()")
 
 

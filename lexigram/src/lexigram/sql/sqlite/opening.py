@@ -31,7 +31,9 @@ class QuietConnection(sqlite3.Connection):
         """Nothing, for the same reason."""
 
 
-def opened(file: Path | None, config: SqlConfig, *, reader: bool = False) -> QuietConnection:
+def open_connection(
+    file: Path | None, config: SqlConfig, *, reader: bool = False
+) -> QuietConnection:
     """A connection of the calling thread with all settings made. Raises sqlite3.Error."""
     connection = sqlite3.connect(
         file or ":memory:",
@@ -52,9 +54,9 @@ def opened(file: Path | None, config: SqlConfig, *, reader: bool = False) -> Qui
 
 
 def prepare(file: Path, config: SqlConfig) -> None:
-    """Switch a file to WAL, once for all processes and for good. Raises sqlite3.Error, OSError."""
+    """Switch a file to WAL, permanently, for all processes. Raises sqlite3.Error, OSError."""
     with exclusive(file):
-        connection = opened(file, config)
+        connection = open_connection(file, config)
         try:
             deadline = time.monotonic() + max(config.busy_timeout, _WAL_PAUSE)
             while not _is_wal(connection, deadline):
@@ -71,7 +73,7 @@ def exclusive(file: Path) -> Iterator[None]:
         yield  # closing the file gives the lock back
 
 
-def taken_lock(file: Path) -> BinaryIO | None:
+def take_lock(file: Path) -> BinaryIO | None:
     """The lock for changing tables, to be closed; None while another process has it.
 
     Not the lock of ``prepare``: who opens the file must not wait for a long migration there.

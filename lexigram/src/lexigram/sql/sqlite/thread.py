@@ -26,7 +26,7 @@ class Job(Generic[T]):
         self._future: asyncio.Future[T] = self._loop.create_future()
         self._settled: asyncio.Future[None] | None = None
         self._delivered = False
-        # Popped by whoever comes first: the thread that starts, or the task that gives up.
+        # Popped by the first of two: the thread that starts, or the task that gives up.
         self._claim = [None]
         # Read by the thread: between statements, and by SQLite's progress handler within one.
         self.cancelled = False
@@ -74,7 +74,7 @@ class Job(Generic[T]):
         try:
             self._loop.call_soon_threadsafe(self._deliver, result, error)
         except RuntimeError:
-            return  # the event loop is closed: nobody is left who could be told
+            return  # the event loop is closed: nothing waits for the result
 
     def _deliver(self, result: T | None, error: BaseException | None) -> None:
         self._delivered = True

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import anyio
 from attrs import frozen
 
-from lexigram.cache.leases import LoadLeases
+from lexigram.cache._leases import LoadLeases
 from lexigram.cache.values import ValueCodec
-from lexigram.concurrency import as_failure
+from lexigram.concurrency import call
 from lexigram.contracts.core.result import Err, Ok, Result
 from lexigram.contracts.infra.cache import (
     CacheBackendProtocol,
@@ -21,13 +21,12 @@ from lexigram.contracts.infra.cache import (
     CacheReadError,
     CacheWriteError,
 )
+from lexigram.leasing import RENEWALS_PER_LEASE, Backoff, lease_token
 from lexigram.observability import get_logger
-from lexigram.sql.leasing import Backoff, lease_token
 
 T = TypeVar("T")
 Loader = Callable[[], Awaitable[Any]]
 
-_RENEWALS = 5  # per lease: a loader survives some renewals that fail
 _POLL = Backoff(first=0.005, cap=0.25)  # how often a process looks that waits for another
 
 logger = get_logger(__name__)
@@ -41,6 +40,10 @@ class Wanted:
     loader: Loader
     ttl: float | None
     cache_none: bool
+    timeout: float | None
+
+    async def load(self) -> Any:
+        return await call(self.loader, timeout=self.timeout, name=f"the loader of {self.key!r}")
 
 
 class Loading:
@@ -90,7 +93,7 @@ class Loading:
                 return flight.outcome(self._values, wanted.key)
 
     def overtake(self, keys: Iterable[str]) -> None:
-        """Somebody wrote or removed these keys: what is loaded for them now is out of date."""
+        """These keys were written or removed: what is loaded for them now is out of date."""
         if self._flights:
             for key in keys:
                 flight = self._flights.pop(key, None)
@@ -109,10 +112,10 @@ class Loading:
                 found = self._read(wanted.key, await self._backend.get_many((wanted.key,)))
                 result = await self._load(wanted, flight) if found is None else found
             else:
-                result = await self._leased(wanted, flight, self._leases)
-            result = flight.returned(result, self._values, wanted.key)
+                result = await self._load_under_lease(wanted, flight, self._leases)
+            result = flight.return_result(result, self._values, wanted.key)
         except Exception as error:
-            flight.failed(error)
+            flight.fail(error)
             raise
         finally:
             if self._flights.get(wanted.key) is flight:
@@ -121,13 +124,13 @@ class Loading:
         return result
 
     async def _load(self, wanted: Wanted, flight: _Flight) -> Result[Any, CacheError]:
-        value = await self._timed(wanted.loader)
+        value = await self._measure(wanted)
         if flight.is_overtaken or (value is None and not wanted.cache_none):
             return Ok(value)
         stored = await self._backend.set(wanted.key, value, wanted.ttl)
         return self._unless_refused(value, stored)
 
-    async def _leased(
+    async def _load_under_lease(
         self, wanted: Wanted, flight: _Flight, leases: LoadLeases
     ) -> Result[Any, CacheError]:
         token, attempt, is_mine = lease_token(), 0, True
@@ -135,9 +138,9 @@ class Loading:
             while True:
                 claimed = await leases.claim(wanted.key, token, self._lease)
                 if isinstance(claimed, Err):
-                    self._noticed(claimed.error)
+                    self._note_failure(claimed.error)
                     is_mine = False
-                    return Ok(await self._timed(wanted.loader))
+                    return Ok(await self._measure(wanted))
                 # After the claim: what others loaded before it is there by now.
                 found = self._read(wanted.key, await self._backend.get_many((wanted.key,)))
                 if found is not None:
@@ -156,7 +159,7 @@ class Loading:
             if is_mine:
                 # A claim that was cancelled may have been granted after all.
                 with anyio.move_on_after(self._lease, shield=True):
-                    await self._given_back(wanted.key, token, leases)
+                    await self._give_back(wanted.key, token, leases)
 
     async def _renewing(self, wanted: Wanted, token: str, leases: LoadLeases) -> Any:
         """Run the loader; its lease is kept. A lease that is lost costs only the storing."""
@@ -164,7 +167,7 @@ class Loading:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._renew, wanted.key, token, leases)
             try:
-                value = await self._timed(wanted.loader)
+                value = await self._measure(wanted)
             except Exception as error:  # noqa: BLE001 - raised below, not as part of a group
                 failure = error
             tasks.cancel_scope.cancel()
@@ -174,30 +177,30 @@ class Loading:
 
     async def _renew(self, key: str, token: str, leases: LoadLeases) -> None:
         while True:
-            await anyio.sleep(self._lease / _RENEWALS)
+            await anyio.sleep(self._lease / RENEWALS_PER_LEASE)
             renewed = await leases.renew(key, token, self._lease)
             if isinstance(renewed, Err):
-                self._noticed(renewed.error)
+                self._note_failure(renewed.error)
             elif not renewed.value:
                 logger.warning("load lease lost; the value is not stored", cache=self._name)
                 return
 
-    async def _given_back(self, key: str, token: str, leases: LoadLeases) -> None:
+    async def _give_back(self, key: str, token: str, leases: LoadLeases) -> None:
         left = await leases.abandon(key, token)
         if isinstance(left, Err):
-            self._noticed(left.error)
+            self._note_failure(left.error)
 
-    async def _timed(self, loader: Loader) -> Any:
+    async def _measure(self, wanted: Wanted) -> Any:
         if self._on_loaded is None:
-            return await _call(loader)
+            return await wanted.load()
         started = perf_counter()
-        value = await _call(loader)
+        value = await wanted.load()
         self._on_loaded(perf_counter() - started)
         return value
 
     def _read(self, key: str, found: Result[dict[str, Any], CacheError]) -> Ok[Any] | None:
         """The stored value; None when it must be loaded, also because it cannot be read."""
-        self._noticed(None if isinstance(found, Ok) else found.error)
+        self._note_failure(None if isinstance(found, Ok) else found.error)
         if isinstance(found, Ok) and key in found.value:
             return Ok(found.value[key])
         return None
@@ -208,10 +211,10 @@ class Loading:
         if isinstance(stored, Err):
             if isinstance(stored.error, CacheWriteError):
                 return stored
-            self._noticed(stored.error)
+            self._note_failure(stored.error)
         return Ok(value)
 
-    def _noticed(self, error: CacheError | None) -> None:
+    def _note_failure(self, error: CacheError | None) -> None:
         """Log the begin and the end of an outage, and each value that cannot be read."""
         if isinstance(error, CacheReadError):
             logger.warning("cached value ignored", cache=self._name, error=error.message)
@@ -221,17 +224,6 @@ class Loading:
         elif error is None and self._is_lost:
             self._is_lost = False
             logger.warning("the cache answers again", cache=self._name)
-
-
-async def _call(loader: Loader) -> Any:
-    """Call a loader; what is no ``Exception`` becomes one, so that all who wait get it."""
-    try:
-        return await loader()
-    except BaseException as error:
-        failure = as_failure(error)
-        if failure is None or failure is error:
-            raise
-        raise failure from error
 
 
 def _asks_itself(key: str) -> CacheError:
@@ -252,7 +244,7 @@ class _Flight:
         self.is_overtaken = False
         self.outcome: Callable[[ValueCodec, str], Result[Any, CacheError]] | None = None
 
-    def returned(
+    def return_result(
         self, result: Result[Any, CacheError], values: ValueCodec, key: str
     ) -> Result[Any, CacheError]:
         """Keep it for those who wait; Err when it is of a kind that cannot be copied for them."""
@@ -269,7 +261,7 @@ class _Flight:
             self.outcome = lambda values, key: Ok(values.read(key, kept))
         return result
 
-    def failed(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         def outcome(_values: ValueCodec, _key: str) -> Result[Any, CacheError]:
             raise error
 

@@ -32,11 +32,11 @@ class LoadLeases(Protocol):
     ) -> Result[bool, CacheError]:
         """Store the value and give the lease back, both or none.
 
-        Ok(False), and nothing is stored, when the lease is not ours any more: whoever has it now
+        Ok(False), and nothing is stored, when the lease is not ours any more: its owner
         knows newer things.
         """
         ...
 
     async def abandon(self, key: str, token: str) -> Result[bool, CacheError]:
-        """Give the lease back without a value; another's is left alone."""
+        """Give the lease back without a value; another's is not changed."""
         ...
