@@ -26,9 +26,9 @@ if TYPE_CHECKING:
         ScheduleOrigin,
         ScheduleState,
     )
+    from lexigram.schedule._declared import scheduled
     from lexigram.schedule.callbacks import Callbacks
     from lexigram.schedule.config import ScheduleConfig
-    from lexigram.schedule.declared import scheduled
     from lexigram.schedule.events import ScheduleFired, ScheduleMissed
     from lexigram.schedule.module import ScheduleModule
     from lexigram.schedule.provider import ScheduleProvider
@@ -66,7 +66,7 @@ else:
             ],
             "lexigram.schedule.callbacks": ["Callbacks"],
             "lexigram.schedule.config": ["ScheduleConfig"],
-            "lexigram.schedule.declared": ["scheduled"],
+            "lexigram.schedule._declared": ["scheduled"],
             "lexigram.schedule.events": ["ScheduleFired", "ScheduleMissed"],
             "lexigram.schedule.module": ["ScheduleModule"],
             "lexigram.schedule.provider": ["ScheduleProvider"],

@@ -6,17 +6,19 @@ process that has the callback takes it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
 
 from lexigram import clock
-from lexigram.concurrency import as_failure
+from lexigram.concurrency import call
 from lexigram.contracts.data.sql.database import DatabaseError
 from lexigram.contracts.infra.schedule.types import Firing, FiringState
+from lexigram.leasing import RENEWALS_PER_LEASE, lease_token
 from lexigram.observability import get_logger
 from lexigram.schedule import store
 from lexigram.schedule.config import ScheduleConfig
@@ -25,14 +27,13 @@ from lexigram.schedule.scheduler import CHANNEL
 from lexigram.schedule.store import Row
 from lexigram.schedule.ticks import moment
 from lexigram.sql import Database
-from lexigram.sql.leasing import lease_now, lease_token
+from lexigram.sql.leasing import lease_now
 from lexigram.sql.steps import Steps
 
+Host: TypeAlias = asyncio.Task[Any] | None
 Callback: TypeAlias = Callable[[Firing], Awaitable[object]]
 
 logger = get_logger(__name__)
-
-_RENEWALS = 5  # per lease: some may fail
 
 
 class Callbacks:
@@ -47,8 +48,8 @@ class Callbacks:
         self._reporter = reporter
         self._holder = lease_token()
 
-    async def start_pending(self, tasks: TaskGroup) -> int:
-        """Claim what is pending, as much as there is room for, and run it in the group."""
+    async def start_pending(self, tasks: TaskGroup, host: Host) -> int:
+        """Claim what is pending, as much as there is room for, and run it in the group of ``host``."""
         room = self._config.callback_limit - self.running
         if room <= 0 or not self.known:
             return 0
@@ -58,20 +59,20 @@ class Callbacks:
         rows = await self._db.run_steps(lambda: self._claim(room))
         for row in rows:
             self.running += 1
-            tasks.start_soon(self._run, row, name=f"schedule {row['schedule']}")
+            tasks.start_soon(self._run, row, host, name=f"schedule {row['schedule']}")
         return len(rows)
 
     async def run_pending(self) -> int:
         """Run what is pending to its end, up to ``callback_limit`` of them; how many."""
         count = 0
         async with anyio.create_task_group() as tasks:
-            count = await self.start_pending(tasks)
+            count = await self.start_pending(tasks, asyncio.current_task())
         return count  # noqa: RET504 - inside the block, a group could swallow it
 
     async def renew(self) -> None:
         """Keep the leases of what runs here, until cancelled."""
         while True:
-            await anyio.sleep(self._config.callback_lease / _RENEWALS)
+            await anyio.sleep(self._config.callback_lease / RENEWALS_PER_LEASE)
             if not self.running:
                 continue
             try:
@@ -79,7 +80,7 @@ class Callbacks:
             except DatabaseError as error:  # the next renewal may work; else others take over
                 logger.warning("leases of callbacks not renewed", error=str(error))
 
-    async def _run(self, row: Row) -> None:
+    async def _run(self, row: Row, host: Host) -> None:
         firing = Firing(
             schedule=row["schedule"],
             tick=moment(row["tick"]),
@@ -90,12 +91,11 @@ class Callbacks:
         began = clock.monotonic()
         failure: Exception | None = None
         try:
+            name, limit = row["callback"], self._config.callback_timeout
             try:
-                await self.known[row["callback"]](firing)
-            except BaseException as error:
-                failure = as_failure(error)  # the boundary to the user's function
-                if failure is None:
-                    raise
+                await call(self.known[name], firing, timeout=limit, name=name, host=host)
+            except Exception as error:  # noqa: BLE001 - the boundary to the user's function
+                failure = error
             self._reporter.called(row["schedule"], clock.monotonic() - began, failure)
             await self._settle(row, failure)
         finally:
@@ -127,7 +127,7 @@ class Callbacks:
     def _claim(self, room: int) -> Steps[list[Row]]:
         now = yield from self._now()
         lease = now + self._lease()
-        params = (lease, self._holder, now, json.dumps(sorted(self.known)), room)
+        params = (now, json.dumps(sorted(self.known)), room, lease, self._holder)
         return (yield self._sql.claim, params).rows
 
     def _renew(self) -> Steps[None]:

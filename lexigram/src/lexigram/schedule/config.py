@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from attrs import field, frozen
-from attrs.validators import ge, gt
+from attrs.validators import ge, gt, optional
 
 from lexigram.config import BaseConfig, doc
 
@@ -38,6 +38,11 @@ class ScheduleConfig(BaseConfig):
         default=30.0,
         validator=gt(0),
         metadata=doc("Seconds after which another process runs the callback of a dead one."),
+    )
+    callback_timeout: float | None = field(
+        default=None,
+        validator=optional(gt(0)),
+        metadata=doc("Seconds after which a callback is cancelled and has failed; None: no limit."),
     )
     keep_firings: float = field(
         default=7 * 24 * 3600.0, validator=gt(0), metadata=doc("Seconds until one is forgotten.")

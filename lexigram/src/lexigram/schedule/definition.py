@@ -16,6 +16,7 @@ from lexigram.contracts.infra.schedule.types import (
     Schedule,
     ScheduleTarget,
 )
+from lexigram.contracts.workflow.limits import find_unstorable
 
 _TIMES = ("at", "start", "end")
 _WHEN = ("cron", "every", "at", "timezone", "start", "end")
@@ -35,6 +36,12 @@ def written(schedule: Schedule) -> str:
     }
     for key in _TIMES:
         data[key] = _text(data[key])
+    for path, problem, hint, _ in find_unstorable(schedule.target, "target"):
+        raise InvalidScheduleError(
+            f"schedule {schedule.name!r}: {path[:200]} {problem}",
+            details={"schedule": schedule.name, "field": path[:200]},
+            hint=hint,
+        )
     data["target"] = {"kind": kind_of(schedule.target), **asdict(schedule.target)}
     try:
         return json.dumps(data, sort_keys=True, ensure_ascii=False, allow_nan=False)

@@ -1,4 +1,4 @@
-"""What schedules tell; each event is built only when somebody listens."""
+"""Events of schedules; each event is built only when there is a listener."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from attrs import evolve
 
 from lexigram.contracts.infra.schedule.protocols import SchedulerProtocol
 from lexigram.di import DynamicModule, Module, module
+from lexigram.schedule._declared import Declarations, Declared
 from lexigram.schedule.callbacks import Callbacks
 from lexigram.schedule.config import ScheduleConfig
-from lexigram.schedule.declared import Declarations, Declared
 from lexigram.schedule.provider import ScheduleFeatureProvider, ScheduleProvider
 from lexigram.schedule.scheduler import Scheduler
 from lexigram.sql import Database

@@ -9,6 +9,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from lexigram.contracts.core.di import BootContainerProtocol, ContainerRegistrarProtocol
+from lexigram.contracts.core.errors import ConfigurationError
 from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
 from lexigram.contracts.data.outbox import OutboxProtocol
 from lexigram.contracts.data.sql.database import DatabaseError
@@ -20,9 +21,9 @@ from lexigram.contracts.infra.tasks.protocols import TaskQueueProtocol
 from lexigram.contracts.observability.metrics import MetricsProtocol
 from lexigram.di import Provider, ProviderPriority
 from lexigram.events.lifecycle import ApplicationStarted
+from lexigram.schedule._declared import Declarations
 from lexigram.schedule.callbacks import Callbacks
 from lexigram.schedule.config import ScheduleConfig
-from lexigram.schedule.declared import Declarations
 from lexigram.schedule.report import Reporter
 from lexigram.schedule.runner import Runner
 from lexigram.schedule.scheduler import Scheduler
@@ -69,6 +70,7 @@ class ScheduleProvider(Provider):
         container.promise(Scheduler)
         container.promise(SchedulerProtocol)
         container.promise(Callbacks)
+        self._declarations.check(container)
 
     async def boot(self, container: BootContainerProtocol) -> None:
         """Make the scheduler and keep what is declared; firing waits for the application."""
@@ -86,7 +88,7 @@ class ScheduleProvider(Provider):
         container.bind(Callbacks, self._callbacks)
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         await self.declare(self._declarations, container)
-        if self.config.run and self.may_work:
+        if self.config.run and self.background_enabled:
             self._events.subscribe(ApplicationStarted, self._start)
 
     async def declare(self, declarations: Declarations, container: BootContainerProtocol) -> None:
@@ -143,7 +145,13 @@ class ScheduleProvider(Provider):
 
     async def _database(self, container: BootContainerProtocol) -> Database:
         if self._own_database is None:
-            return await container.resolve(Database)
+            found = await container.resolve_optional(Database)
+            if found is None:
+                raise ConfigurationError(
+                    "schedules need a database, and the application has none",
+                    hint='add SqlModule to the application; pip install "lexigram[sql]"',
+                )
+            return found
         await self._stack.enter_async_context(self._own_database)
         await upgrade(self._own_database)
         return self._own_database
@@ -178,6 +186,10 @@ class ScheduleFeatureProvider(Provider):
         first = declarations.schedules[0].name if declarations.schedules else "nothing"
         super().__init__(name=f"schedules from {first}")
         self._declarations = declarations
+
+    async def register(self, container: ContainerRegistrarProtocol) -> None:
+        """Have the functions checked with the graph."""
+        self._declarations.check(container)
 
     async def boot(self, container: BootContainerProtocol) -> None:
         """Declare them, with functions that see what the importing module sees."""

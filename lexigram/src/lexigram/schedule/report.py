@@ -1,14 +1,10 @@
-"""Tells metrics, the log and the event bus what became of ticks."""
+"""Reports what became of ticks: metrics ``schedule.*``, log lines and events."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from lexigram.concurrency import as_failure
-from lexigram.contracts.core.result import Err
-from lexigram.contracts.domain.events import DomainEvent
 from lexigram.contracts.events.protocols import EventBusProtocol
-from lexigram.contracts.observability.metrics import MetricsProtocol, NoOpMetrics
+from lexigram.contracts.observability.metrics import MetricsProtocol
+from lexigram.events import EventEmitter
 from lexigram.observability import get_logger
 from lexigram.schedule.events import ScheduleFired, ScheduleMissed
 from lexigram.schedule.ticks import moment
@@ -16,8 +12,8 @@ from lexigram.schedule.ticks import moment
 logger = get_logger(__name__)
 
 
-class Reporter:
-    """Counts under ``schedule.*``; builds an event only when it reaches somebody.
+class Reporter(EventEmitter):
+    """The emitter of a scheduler.
 
     Names of schedules are no tags: there may be thousands. Log and events carry them.
     """
@@ -25,17 +21,16 @@ class Reporter:
     def __init__(
         self, metrics: MetricsProtocol | None = None, events: EventBusProtocol | None = None
     ) -> None:
-        self._metrics = metrics or NoOpMetrics()
-        self._events = events
+        super().__init__(metrics=metrics, events=events, prefix="schedule.")
 
     async def fired(
         self, schedule: str, tick: int, late: int, *, manual: bool, reference: str | None
     ) -> None:
         """A tick was committed, ``late`` milliseconds after its time."""
-        self._metrics.increment("schedule.fired", 1.0, {"manual": "yes" if manual else "no"})
+        self.count("fired", manual="yes" if manual else "no")
         if not manual:
-            self._metrics.histogram("schedule.lateness", late / 1000)
-        await self._tell(
+            self.observe("lateness", late / 1000)
+        await self.publish(
             ScheduleFired,
             lambda: ScheduleFired(
                 schedule=schedule, tick=moment(tick), manual=manual, reference=reference
@@ -47,8 +42,8 @@ class Reporter:
         logger.warning(
             "ticks missed", schedule=schedule, first=moment(first), last=moment(last), count=count
         )
-        self._metrics.increment("schedule.missed", float(count))
-        await self._tell(
+        self.count("missed", float(count))
+        await self.publish(
             ScheduleMissed,
             lambda: ScheduleMissed(
                 schedule=schedule, first=moment(first), last=moment(last), count=count
@@ -57,26 +52,12 @@ class Reporter:
 
     def failed(self, schedule: str, error: BaseException, retry_in: float) -> None:
         """A tick could not be fired; it is tried again."""
-        self._metrics.increment("schedule.failed")
+        self.count("failed")
         logger.error("tick not fired", schedule=schedule, error=str(error), retry_in=retry_in)
 
     def called(self, schedule: str, seconds: float, error: BaseException | None) -> None:
         """A callback has ended."""
         outcome = "done" if error is None else "failed"
-        self._metrics.histogram("schedule.callback_seconds", seconds, {"outcome": outcome})
+        self.observe("callback_seconds", seconds, outcome=outcome)
         if error is not None:
             logger.error("callback failed", schedule=schedule, exc_info=error)
-
-    async def _tell(self, kind: type[DomainEvent], build: Callable[[], DomainEvent]) -> None:
-        if self._events is None or not self._events.has_subscribers(kind):
-            return
-        try:
-            told = await self._events.publish(build())
-        except BaseException as error:
-            failure = as_failure(error)
-            if failure is None:
-                raise
-            logger.warning("a listener failed", exc_info=failure)
-            return
-        if isinstance(told, Err):  # who watches a schedule must not stop it
-            logger.warning("a listener failed", error=str(told.error))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 
 from lexigram import clock
+from lexigram.concurrency import call
 from lexigram.contracts.data.sql.database import DatabaseError
+from lexigram.leasing import Backoff
+from lexigram.leasing.waiter import Waiter
 from lexigram.observability import get_logger
 from lexigram.schedule.callbacks import Callbacks
 from lexigram.schedule.scheduler import Scheduler
-from lexigram.sql.leasing import Backoff
-from lexigram.sql.leasing.wakeup import Waiter
+from lexigram.sql.errors import is_file_lost
 
 logger = get_logger(__name__)
 
@@ -24,7 +28,8 @@ _RETRY = Backoff(first=0.5, cap=10.0)
 class Runner:
     """Fires in this process until it is stopped; any number of processes may do it.
 
-    A database that fails is tried again, more and more slowly; ``problem`` says so meanwhile.
+    What fails, such as the database, is tried again, more and more slowly; ``problem`` says so
+    meanwhile.
     """
 
     def __init__(
@@ -38,9 +43,11 @@ class Runner:
         self._forget_at = 0.0
         self._stopping = anyio.Event()
         self._failed = 0
+        self._host: asyncio.Task[Any] | None = None
 
     async def run(self) -> None:
         """Fire until ``stop`` is called, then wait for the callbacks that run."""
+        self._host = asyncio.current_task()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._callbacks.renew, name="schedule leases")
             # Left in this order: first the looking is cancelled, then callbacks are waited for.
@@ -57,16 +64,25 @@ class Runner:
     async def _look_for_ever(self, work: TaskGroup) -> None:
         while True:
             try:
-                async with self._scheduler.wakeup.waiting() as waiter:
-                    while True:
-                        await self._look(work)
-                        self.problem, self._failed = None, 0
-                        await self._wait(waiter)
+                await call(self._look_steadily, work, host=self._host)
             except DatabaseError as error:
-                self._failed += 1
                 self.problem = error.message
+                if is_file_lost(error):
+                    logger.error("schedules fire no more", error=str(error))  # noqa: TRY400
+                    return
                 logger.warning("schedules not looked at", error=error.message)
+            except Exception as error:
+                self.problem = f"{type(error).__name__}: {error}"
+                logger.exception("schedules not looked at")
+            self._failed += 1
             await anyio.sleep(_RETRY.delay(self._failed))
+
+    async def _look_steadily(self, work: TaskGroup) -> None:
+        async with self._scheduler.wakeup.waiting() as waiter:
+            while True:
+                await self._look(work)
+                self.problem, self._failed = None, 0
+                await self._wait(waiter)
 
     async def _look(self, work: TaskGroup) -> None:
         if not self._retired:
@@ -77,7 +93,7 @@ class Runner:
         await self._scheduler.fire_due()
         # Claimed and not started, they would wait for their lease to run out.
         with anyio.CancelScope(shield=True):
-            await self._callbacks.start_pending(work)
+            await self._callbacks.start_pending(work, self._host)
         if clock.monotonic() >= self._forget_at:
             await self._scheduler.forget()
             self._forget_at = clock.monotonic() + _FORGET_EVERY

@@ -11,6 +11,7 @@ from attrs import frozen
 
 from lexigram import clock
 from lexigram.contracts.infra.schedule.errors import (
+    InvalidScheduleError,
     ScheduleExistsError,
     ScheduleNotFoundError,
     ScheduleStateError,
@@ -23,7 +24,9 @@ from lexigram.contracts.infra.schedule.types import (
     ScheduleInfo,
     ScheduleOrigin,
     ScheduleState,
+    check_schedule_name,
 )
+from lexigram.leasing import Backoff
 from lexigram.schedule import store
 from lexigram.schedule.config import ScheduleConfig
 from lexigram.schedule.definition import read, same_times, written
@@ -32,13 +35,14 @@ from lexigram.schedule.store import Row
 from lexigram.schedule.targets import Targets
 from lexigram.schedule.ticks import Calendar, Decision, millis, moment
 from lexigram.sql import Database, is_transient
-from lexigram.sql.leasing import Backoff, WakeUp
+from lexigram.sql.leasing import WakeUp
 from lexigram.sql.steps import Steps
 
 T = TypeVar("T")
 
 CHANNEL = "lexigram_schedules"
 _RETRY = Backoff(first=1.0, cap=300.0)  # of a tick whose target refuses
+_MOST = 100_000  # ticks or firings of one answer
 _CALENDARS = 20_000  # checked schedules that are kept ready; one is about 1 kB
 
 
@@ -92,7 +96,7 @@ class Scheduler:
         self.targets.check(schedule)
         tick = calendar.first_after(_now())
         made = await self._change(
-            lambda: _inserted(
+            lambda: _build_row(
                 calendar, tick, ScheduleState.ACTIVE, ScheduleOrigin.RUNTIME, self.config.owner
             )
         )
@@ -102,7 +106,7 @@ class Scheduler:
                 details={"schedule": schedule.name},
                 hint="take another name, or update() it",
             )
-        return await self._known(schedule.name)
+        return await self._get_info(schedule.name)
 
     async def update(self, schedule: Schedule) -> ScheduleInfo:
         """Replace the schedule of that name; paused stays paused."""
@@ -111,16 +115,17 @@ class Scheduler:
         calendar.first_after(_now())
 
         def steps() -> Steps[None]:
-            row = yield from self._locked(schedule.name)
+            row = yield from self._lock_row(schedule.name)
             if row["origin"] == ScheduleOrigin.CODE:
                 raise _declared(row, "changed", "change it there")
-            yield from _replaced(row, calendar, ScheduleOrigin.RUNTIME, row["owner"])
+            yield from _replace(row, calendar, ScheduleOrigin.RUNTIME, row["owner"])
 
         await self._change(steps)
-        return await self._known(schedule.name)
+        return await self._get_info(schedule.name)
 
     async def delete(self, name: str) -> bool:
-        """Forget a schedule and its firings for good; False when unknown."""
+        """Forget a schedule and its firings permanently; False when unknown."""
+        check_schedule_name(name)
 
         def steps() -> Steps[bool]:
             row = (yield self._sql.find_locked, (name,)).first()
@@ -162,9 +167,10 @@ class Scheduler:
 
     async def pause(self, name: str) -> ScheduleInfo:
         """Fire no tick until ``resume``."""
+        check_schedule_name(name)
 
         def steps() -> Steps[None]:
-            row = yield from self._locked(name)
+            row = yield from self._lock_row(name)
             if row["state"] == ScheduleState.PAUSED:
                 return
             if row["state"] != ScheduleState.ACTIVE:
@@ -172,14 +178,15 @@ class Scheduler:
             yield from _set(row, ScheduleState.PAUSED, None, None)
 
         await self._change(steps)
-        return await self._known(name)
+        return await self._get_info(name)
 
     async def resume(self, name: str) -> ScheduleInfo:
         """Fire again from the first tick after now."""
+        check_schedule_name(name)
         await self._calendar_of(await self._row(name))
 
         def steps() -> Steps[None]:
-            row = yield from self._locked(name)
+            row = yield from self._lock_row(name)
             if row["state"] == ScheduleState.ACTIVE:
                 return
             if row["state"] != ScheduleState.PAUSED:
@@ -190,12 +197,13 @@ class Scheduler:
             yield from _set(row, state, tick, None if tick is None else calendar.due(tick))
 
         await self._change(steps)
-        return await self._known(name)
+        return await self._get_info(name)
 
     # --- look ----------------------------------------------------------------------------------
 
     async def get(self, name: str) -> ScheduleInfo | None:
         """The schedule as it is now, or None."""
+        check_schedule_name(name)
         row = (await self._db.execute_query(store.FIND, (name,))).first()
         return None if row is None else _info(row)
 
@@ -208,12 +216,16 @@ class Scheduler:
         self, name: str, count: int = 5, after: datetime | None = None
     ) -> Sequence[datetime]:
         """Up to ``count`` ticks after ``after`` (default: now), in UTC, jitter left out."""
+        _check_count("count", count)
+        check_schedule_name(name)
         calendar = await self._calendar_of(await self._row(name))
         ticks = calendar.walk(_now() if after is None else millis(after))
         return [moment(tick) for tick, _ in zip(ticks, range(count), strict=False)]
 
     async def firings(self, name: str, limit: int = 20) -> Sequence[Firing]:
         """What was fired, latest first, as far back as it is kept."""
+        _check_count("limit", limit)
+        check_schedule_name(name)
         rows = (await self._db.execute_query(store.FIRINGS, (name, limit))).rows
         return [_firing(row) for row in rows]
 
@@ -226,16 +238,17 @@ class Scheduler:
 
     async def run_now(self, name: str) -> Firing:
         """Fire once, now, beside the ticks and whatever the state."""
-        schedule = (await self._known(name)).schedule
+        check_schedule_name(name)
+        schedule = (await self._get_info(name)).schedule
         self.targets.check(schedule)
         async with self._db.transaction():
-            tick = await self._db.run_steps(lambda: self._recorded_by_hand(schedule))
+            tick = await self._db.run_steps(lambda: self._record_by_hand(schedule))
             fired = _Fired(schedule=schedule, tick=tick, due=tick, manual=True)
             (reference,) = await self.targets.start([(schedule, tick)], manual=True)
             await self._refer([(fired, reference)])
         await self.wakeup.wake()
         await self._report_fired(fired, reference, tick)
-        return _firing({**_recorded(schedule, tick, tick, manual=True), "reference": reference})
+        return _firing({**_build_firing(schedule, tick, tick, manual=True), "reference": reference})
 
     async def fire_due(self) -> int:
         """Fire every tick that is due now, and apply the misfire policies; how many fired.
@@ -248,7 +261,7 @@ class Scheduler:
             due = await self.next_due()
             if due is None or due > now:
                 return count
-            # A stop waits for the batch: what is committed is also told.
+            # A stop waits for the batch: what is committed is also emitted.
             batch = None
             with anyio.CancelScope(shield=True):
                 batch = await self._fire_batch(now)
@@ -310,7 +323,7 @@ class Scheduler:
                     _Fired(schedule=calendar.schedule, tick=tick, due=calendar.due(tick))
                     for tick in decision.fire
                 ]
-            records = [_recorded(each.schedule, each.tick, now, manual=False) for each in fired]
+            records = [_build_firing(each.schedule, each.tick, now, manual=False) for each in fired]
             new = await self._db.run_steps(
                 lambda: store.write_firings(self._sql, records, advances)
             )
@@ -359,10 +372,10 @@ class Scheduler:
             reference=reference,
         )
 
-    def _recorded_by_hand(self, schedule: Schedule) -> Steps[int]:
+    def _record_by_hand(self, schedule: Schedule) -> Steps[int]:
         now = tick = _now()
         while True:
-            record = _recorded(schedule, tick, now, manual=True)
+            record = _build_firing(schedule, tick, now, manual=True)
             if (yield from store.write_firings(self._sql, [record], [])):
                 return tick
             tick += 1  # two in one millisecond
@@ -373,9 +386,9 @@ class Scheduler:
         name, owner = calendar.schedule.name, self.config.owner
         tick = calendar.next(_now())
         state = ScheduleState.FINISHED if tick is None else ScheduleState.ACTIVE
-        if (yield from _inserted(calendar, tick, state, ScheduleOrigin.CODE, owner)):
+        if (yield from _build_row(calendar, tick, state, ScheduleOrigin.CODE, owner)):
             return
-        row = yield from self._locked(name)
+        row = yield from self._lock_row(name)
         if row["origin"] != ScheduleOrigin.CODE:
             raise ScheduleExistsError(
                 f"schedule {name!r} is declared in code, but that name was given to another one "
@@ -385,9 +398,9 @@ class Scheduler:
             )
         same = row["definition"] == written(calendar.schedule)
         if not same or row["state"] == ScheduleState.INACTIVE or row["owner"] != owner:
-            yield from _replaced(row, calendar, ScheduleOrigin.CODE, owner)
+            yield from _replace(row, calendar, ScheduleOrigin.CODE, owner)
 
-    def _locked(self, name: str) -> Steps[Row]:
+    def _lock_row(self, name: str) -> Steps[Row]:
         row = (yield self._sql.find_locked, (name,)).first()
         if row is None:
             raise _unknown(name)
@@ -399,7 +412,7 @@ class Scheduler:
             raise _unknown(name)
         return row
 
-    async def _known(self, name: str) -> ScheduleInfo:
+    async def _get_info(self, name: str) -> ScheduleInfo:
         return _info(await self._row(name))
 
     async def _change(self, steps: store.StepsOf[T]) -> T:
@@ -423,6 +436,15 @@ class Scheduler:
         return [self._calendars[key] for key in keys]
 
 
+def _check_count(field: str, number: int) -> None:
+    if type(number) is not int or not 0 <= number <= _MOST:
+        raise InvalidScheduleError(
+            f"{field} is not a whole number from 0 to {_MOST}",
+            details={"field": field},
+            hint="give a smaller one",
+        )
+
+
 async def _calendar(schedule: Schedule) -> Calendar:
     # In a thread: the first use of a zone reads a file.
     return await anyio.to_thread.run_sync(Calendar.of, schedule)
@@ -432,7 +454,7 @@ def _now() -> int:
     return millis(clock.now())
 
 
-def _inserted(
+def _build_row(
     calendar: Calendar,
     tick: int | None,
     state: ScheduleState,
@@ -445,7 +467,7 @@ def _inserted(
     return (yield store.INSERT, row).row_count == 1
 
 
-def _replaced(row: Row, calendar: Calendar, origin: ScheduleOrigin, owner: str) -> Steps[None]:
+def _replace(row: Row, calendar: Calendar, origin: ScheduleOrigin, owner: str) -> Steps[None]:
     """Take over the new definition; ticks that were fired stay behind."""
     schedule = calendar.schedule
     tick: int | None = row["next_tick"]
@@ -479,7 +501,7 @@ def _advance(name: str, decision: Decision) -> Row:
     }
 
 
-def _recorded(schedule: Schedule, tick: int, now: int, *, manual: bool) -> Row:
+def _build_firing(schedule: Schedule, tick: int, now: int, *, manual: bool) -> Row:
     target = schedule.target
     callback = target.name if isinstance(target, CallbackTarget) else None
     return {

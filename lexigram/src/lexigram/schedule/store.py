@@ -24,7 +24,7 @@ ALL = f"SELECT {_COLUMNS} FROM lexigram_schedules ORDER BY name"  # noqa: S608 -
 # The first entry of the index on due.
 NEXT_DUE = "SELECT min(due) AS due FROM lexigram_schedules"
 
-# Primary key; whoever comes second inserts nothing.
+# Primary key; the second one inserts nothing.
 INSERT = """
 INSERT INTO lexigram_schedules
     (name, definition, state, origin, owner, next_tick, due, last_tick, failures, last_error)
@@ -74,12 +74,14 @@ UPDATE lexigram_schedule_firings SET lease = ? WHERE lease IS NOT NULL AND holde
 FORGET = "DELETE FROM lexigram_schedule_firings WHERE fired < ? AND lease IS NULL"
 
 _DUE = "SELECT name, definition, next_tick FROM lexigram_schedules WHERE due <= ?"
+# A subquery would be scanned again for each row by some plans, and lock further rows each time.
 _CLAIM = """
-UPDATE lexigram_schedule_firings SET lease = ?, holder = ?
-WHERE (schedule, tick, manual) IN (
+WITH claimable AS MATERIALIZED (
     SELECT schedule, tick, manual FROM lexigram_schedule_firings
     WHERE lease <= ? AND callback IN ({known})
     ORDER BY lease LIMIT ? {lock})
+UPDATE lexigram_schedule_firings SET lease = ?, holder = ?
+WHERE (schedule, tick, manual) IN (SELECT schedule, tick, manual FROM claimable)
 RETURNING schedule, tick, manual, callback, fired"""
 
 

@@ -10,6 +10,7 @@ import hashlib
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import chain, pairwise
 from typing import Protocol
 
 from attrs import frozen
@@ -103,8 +104,8 @@ class Calendar:
 
     def decide(self, next_tick: int, now: int, most: int) -> Decision:
         """What to fire at ``now``, at most ``most`` ticks; the rest stays for the next look."""
-        on_time, late = self._sorted(next_tick, now, most)
-        fire, dropped = self._kept(late, on_time, next_tick, now)
+        on_time, late = self._sort_ticks(next_tick, now, most)
+        fire, dropped = self._select_ticks(late, on_time, next_tick, now)
         fire = fire[:most]
         following = self.next(fire[-1]) if fire else self._after_drop(dropped, next_tick)
         return Decision(
@@ -114,26 +115,31 @@ class Calendar:
             due=None if following is None else self.due(following),
         )
 
-    def _sorted(self, next_tick: int, now: int, most: int) -> tuple[list[int], int | None]:
+    def _sort_ticks(self, next_tick: int, now: int, most: int) -> tuple[list[int], int | None]:
         """Ticks that are due and in time, and the last one that is too late."""
         grace = round(self.schedule.grace * 1000)
-        # All ticks up to here are too late whatever their jitter: not walked one by one.
-        settled = now - grace - round(self.schedule.jitter * 1000) - 1
+        # Up to here ticks are due whatever their jitter, and all but the last of them too late:
+        # not walked one by one.
+        settled = now - round(self.schedule.jitter * 1000) - 1
+        recent = self._latest(next_tick, settled, 2) if next_tick <= settled else []
         late: int | None = None
-        if next_tick <= settled:
-            late = self._latest(next_tick, settled, 1)[-1]
+        if recent and recent[-1] + grace <= settled:
+            late = recent[-1]
+        elif len(recent) == 2:
+            late = recent[0]
         on_time: list[int] = []
-        for tick in self.walk(next_tick - 1 if late is None else late):
-            due = self.due(tick)
-            if due > now or len(on_time) >= most:
+        ticks = chain(self.walk(next_tick - 1 if late is None else late), (None,))
+        for tick, following in pairwise(ticks):
+            if tick is None or (due := self.due(tick)) > now or len(on_time) >= most:
                 break
-            if due + grace < now and not on_time:
-                late = tick  # its jitter was short
+            is_late = now - due > grace or (following is not None and now - due >= following - tick)
+            if is_late and not on_time:
+                late = tick
             else:
                 on_time.append(tick)
         return on_time, late
 
-    def _kept(
+    def _select_ticks(
         self, late: int | None, on_time: list[int], next_tick: int, now: int
     ) -> tuple[list[int], tuple[int, int, int] | None]:
         """What fires, and what is dropped, by the misfire policy."""
@@ -145,10 +151,10 @@ class Calendar:
         elif policy is MisfirePolicy.FIRE_ONCE and not on_time:
             kept = [late]
         if not kept:
-            return on_time, self._counted(next_tick, late)
+            return on_time, self._count_ticks(next_tick, late)
         if kept[0] == next_tick:
             return [*kept, *on_time], None
-        return [*kept, *on_time], self._counted(next_tick, kept[0] - 1)
+        return [*kept, *on_time], self._count_ticks(next_tick, kept[0] - 1)
 
     def _latest(self, first: int, until: int, count: int) -> list[int]:
         """The last ``count`` ticks from ``first`` to ``until``; ``first`` is one of them.
@@ -169,7 +175,7 @@ class Calendar:
                 return list(found)
             span *= 2
 
-    def _counted(self, first: int, until: int) -> tuple[int, int, int]:
+    def _count_ticks(self, first: int, until: int) -> tuple[int, int, int]:
         count, last = 0, first
         for tick in self.walk(first - 1):
             if tick > until:

@@ -40,12 +40,12 @@ def first_change(where: ZoneInfo, after: datetime, until: datetime) -> datetime 
     while low < until:
         high = min(low + _STEP, until)
         if _offset(where, high) != offset:
-            return _bisected(where, low, high, offset)
+            return _bisect(where, low, high, offset)
         low = high
     return None
 
 
-def _bisected(where: ZoneInfo, low: datetime, high: datetime, offset: timedelta | None) -> datetime:
+def _bisect(where: ZoneInfo, low: datetime, high: datetime, offset: timedelta | None) -> datetime:
     while high - low > _SECOND:
         middle = (low + (high - low) / 2).replace(microsecond=0)
         if middle <= low:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         TaskWorkerProtocol,
         UnknownJobError,
     )
+    from lexigram.tasks._pools import WorkerPools
     from lexigram.tasks.config import PoolSettings, TasksConfig
     from lexigram.tasks.context import JobContext, current_job
     from lexigram.tasks.dead_letters import JobDeadLetters
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from lexigram.tasks.jobs import JobOptions, Jobs
     from lexigram.tasks.manager import TaskManager
     from lexigram.tasks.module import TasksModule
-    from lexigram.tasks.pools import WorkerPools
     from lexigram.tasks.progress import MemoryProgress, ProgressTracker
     from lexigram.tasks.provider import TasksProvider
     from lexigram.tasks.queue import InMemoryTaskQueue, SqlTaskQueue, TaskQueue
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     _pools: type[TaskWorkerProtocol] = WorkerPools
     _executor: type[TaskExecutorProtocol] = TaskExecutor
     _manager: type[TaskManagerProtocol] = TaskManager
-    _letters: type[DLQProtocol] = JobDeadLetters
+    _dead_letters_type: type[DLQProtocol] = JobDeadLetters
     _idempotency: type[IdempotencyManagerProtocol] = IdempotencyManager
     _progress: type[ProgressTrackerProtocol] = ProgressTracker
 else:
@@ -117,7 +117,7 @@ else:
             "lexigram.tasks.jobs": ["JobOptions", "Jobs"],
             "lexigram.tasks.manager": ["TaskManager"],
             "lexigram.tasks.module": ["TasksModule"],
-            "lexigram.tasks.pools": ["WorkerPools"],
+            "lexigram.tasks._pools": ["WorkerPools"],
             "lexigram.tasks.progress": ["MemoryProgress", "ProgressTracker"],
             "lexigram.tasks.provider": ["TasksProvider"],
             "lexigram.tasks.queue": ["InMemoryTaskQueue", "SqlTaskQueue", "TaskQueue"],

@@ -58,7 +58,7 @@ class TasksConfig(BaseConfig):
     poll: float = field(
         default=1.0,
         validator=gt(0),
-        metadata=doc("Seconds after which to look for jobs without having been told of any."),
+        metadata=doc("Poll interval of an idle worker, in seconds; notifications come sooner."),
     )
     result_ttl: float = field(
         default=24 * 3600.0, validator=gt(0), metadata=doc("Seconds a result is kept.")

@@ -25,7 +25,7 @@ class JobContext:
         self.attempt = attempt
         self._heartbeat = heartbeat
         self._progress = progress
-        # set by the worker when somebody asked to cancel the job
+        # set by the worker when its cancellation was requested
         self.cancelled = False
         # whether there is progress to end
         self.has_reported = False

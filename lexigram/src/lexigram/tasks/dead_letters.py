@@ -1,4 +1,4 @@
-"""Jobs that failed for good, as dead letters."""
+"""Jobs that failed permanently, as dead letters."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lexigram.tasks.queue import TaskQueue
 from lexigram.tasks.store import Row, State, job_from
 
 _DEAD = (State.FAILED,)
+_FIRST_RUN_ONLY = frozenset({"idempotency_key", "depends_on", "delay", "scheduled_at"})
 
 
 class JobDeadLetters:
@@ -41,11 +42,7 @@ class JobDeadLetters:
                 f"a dead letter of jobs holds a job, not a {type(payload).__name__}",
                 hint='give the mapping that was enqueued: {"name": …, "kwargs": {…}}',
             )
-        told = payload if isinstance(payload, Mapping) else as_mapping(admitted(payload).job)
-        # A letter claims no key and waits for nobody.
-        left_out = ("idempotency_key", "depends_on", "delay", "scheduled_at")
-        kept = {key: value for key, value in told.items() if key not in left_out}
-        job = admitted({**kept, "id": message_id})
+        job = admitted({**retry_arguments(payload), "id": message_id})
         notes = dumps(dict(metadata or {})).decode()
         error = str((metadata or {}).get("error", ""))
         await self._store.bury(job, reason[:255], error, notes)
@@ -53,7 +50,7 @@ class JobDeadLetters:
     async def get(self, message_id: str) -> DeadLetter | None:
         """The letter, or None."""
         row = await self._store.get(message_id)
-        return None if row is None or row["state"] != State.FAILED else _letter(row)
+        return None if row is None or row["state"] != State.FAILED else _build_dead_letter(row)
 
     async def retry(self, message_id: str) -> bool:
         """Hand the job out again, all its attempts anew."""
@@ -72,14 +69,20 @@ class JobDeadLetters:
         return await self._store.count(None, _DEAD, None)
 
     async def list_failed(self, limit: int = 100, offset: int = 0) -> Sequence[DeadLetter]:
-        """Letters, latest first."""
+        """Dead letters, latest first."""
         rows = await self._store.find(
             queue=None, states=_DEAD, retried=None, name=None, limit=limit, offset=offset
         )
-        return [_letter(row) for row in rows]
+        return [_build_dead_letter(row) for row in rows]
 
 
-def _letter(row: Row) -> DeadLetter:
+def retry_arguments(job: JobProtocol | Mapping[str, Any]) -> dict[str, Any]:
+    """What ``enqueue`` takes to run a job again: it claims no key and waits for nobody."""
+    arguments = job if isinstance(job, Mapping) else as_mapping(admitted(job).job)
+    return {key: value for key, value in arguments.items() if key not in _FIRST_RUN_ONLY}
+
+
+def _build_dead_letter(row: Row) -> DeadLetter:
     job = job_from(row)
     notes: dict[str, Any] = loads(row["notes"].encode(), dict[str, Any]) if row["notes"] else {}
     if not notes:

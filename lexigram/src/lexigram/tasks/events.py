@@ -1,6 +1,6 @@
-"""What happens to jobs; each event is built only when somebody listens.
+"""What happens to jobs; each event is built only when there is a listener.
 
-They are told by the process where it happens, after it was written: a crash in between loses
+They are emitted by the process where it happens, after it was written: a crash in between loses
 the event, never the fact.
 """
 
@@ -52,7 +52,7 @@ class JobRetried(JobEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class JobFailed(JobEvent):
-    """The job failed for good and is a dead letter."""
+    """The job failed permanently and is a dead letter."""
 
     # exhausted, aborted, rejected or poison
     reason: str

@@ -8,9 +8,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, get_type_hints
 
-import anyio.to_thread
 from attrs import field, frozen
 
+from lexigram.concurrency import call_in_thread, is_retryable
 from lexigram.contracts.core.errors import LexigramError
 from lexigram.contracts.infra.resilience.types import RetryConfig
 from lexigram.contracts.infra.tasks.errors import JobRefusedError
@@ -19,7 +19,7 @@ from lexigram.contracts.infra.tasks.types import (
     DEFAULT_MAX_RETRIES,
     DEFAULT_QUEUE,
 )
-from lexigram.di.signature import Wish, parameters
+from lexigram.di.signature import is_service, parameters
 from lexigram.resilience.retrying import delay_after
 from lexigram.serialization import structure
 from lexigram.tasks.context import JobContext, current_job
@@ -36,6 +36,8 @@ _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class JobRetry:
     """Which errors of a handler are tried again, and when. ``abort_on`` wins over ``retry_on``.
 
+    An error with ``is_retryable = False`` is never tried again.
+
     How often is ``max_retries`` of the job. Waits grow by ``factor`` up to ``max_delay``; with
     jitter each is drawn between 0 and its length, so that jobs that failed together spread.
     """
@@ -50,7 +52,7 @@ class JobRetry:
 
     def wants(self, error: Exception) -> bool:
         """True when another attempt may help."""
-        if isinstance(error, (*self.abort_on, JobRefusedError)):
+        if isinstance(error, self.abort_on) or not is_retryable(error):
             return False
         return isinstance(error, self.retry_on)
 
@@ -174,7 +176,7 @@ class Handler:
         function = definition.function
         signature = inspect.signature(function)
         self._takes_any = any(p.kind in _VARIABLE for p in signature.parameters.values())
-        injected = set() if services is None else _injected(function, services)
+        injected = set() if services is None else _find_injected(function, services)
         if injected and self._takes_any:
             raise JobRefusedError(
                 f"the handler of {definition.name!r} takes services and *args or **kwargs",
@@ -201,14 +203,14 @@ class Handler:
             call: Callable[[], Any] = functools.partial(function, *args, **kwargs)
         else:
             values = self._values(args, kwargs)
-            call = self._prepared(function, values)
+            call = self._prepare(function, values)
         if self._is_async:
             return await call()
         # A thread cannot be cancelled: the job is over when it is.
-        result = await anyio.to_thread.run_sync(call)
+        result = await call_in_thread(call)
         return await result if inspect.isawaitable(result) else result
 
-    def _prepared(self, function: Callable[..., Any], values: list[Any]) -> Callable[[], Any]:
+    def _prepare(self, function: Callable[..., Any], values: list[Any]) -> Callable[[], Any]:
         if self._entry is not None:
             return functools.partial(self._entry, *values)
         pairs = list(zip(self._arguments, values, strict=True))
@@ -257,14 +259,17 @@ class Handler:
         return f"<Handler {self.definition.name!r}>"
 
 
-def _injected(function: Callable[..., Any], services: Services) -> set[str]:
+def context_names(function: Callable[..., Any]) -> list[str]:
+    """Names of the parameters that get the running job."""
+    return [item.name for item in parameters(function) if item.key is JobContext]
+
+
+def _find_injected(function: Callable[..., Any], services: Services) -> set[str]:
     """Names of the parameters that the container fills."""
     return {
         item.name
         for item in parameters(function)
-        if item.wish is not Wish.ARGUMENT
-        and item.key is not JobContext
-        and (item.wish not in (Wish.ONE, Wish.ALL) or services.sees(item.key))
+        if item.key is not JobContext and is_service(item, services.sees)
     }
 
 

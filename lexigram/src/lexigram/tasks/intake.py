@@ -16,8 +16,9 @@ from lexigram.contracts.infra.tasks.protocols import JobProtocol
 from lexigram.contracts.infra.tasks.types import DependencyPolicy, Job
 from lexigram.contracts.observability.tracing import TracerProtocol
 from lexigram.serialization import dumps, loads
+from lexigram.sql.text import is_storable
+from lexigram.tasks._records import DEFAULTS, job_of, new_id
 from lexigram.tasks.context import ambient_job
-from lexigram.tasks.records import DEFAULTS, job_of, new_id
 
 # Written by the queue; ignored in a Job, refused in a mapping.
 _QUEUES_OWN = frozenset(
@@ -33,6 +34,8 @@ _MAPPING_KEYS = _CALLERS | {"delay"}
 _LONGEST_KEY = 512
 _A_TEXT = f"one line of 1 to {_LONGEST_KEY} characters"
 _LEAST_PRIORITY = -(2**31)
+_LONGEST_SECONDS = timedelta(days=36525).total_seconds()
+_MOST = 2**63 - 1
 
 
 @frozen(kw_only=True)
@@ -59,10 +62,10 @@ def admitted(
     if isinstance(task, Mapping):
         return _from_mapping(task, declared, tracer)
     if isinstance(task, Job):
-        return _checked(task, 0.0, tracer)
+        return _check_job(task, 0.0, tracer)
     if isinstance(task, JobProtocol):
         known = {name: getattr(task, name) for name in _CALLERS if hasattr(task, name)}
-        return _checked(Job(**known), 0.0, tracer)
+        return _check_job(Job(**known), 0.0, tracer)
     raise JobRefusedError(
         f"a {type(task).__name__} is no job",
         hint='give a mapping such as {"name": "send_mail", "kwargs": {...}}, or a Job',
@@ -93,10 +96,10 @@ def result_value(text: str | None) -> Any:
 def as_mapping(job: Job) -> dict[str, Any]:
     """What a caller decided about the job, as ``enqueue`` takes it: payload of a dead letter."""
     default = Job(name="", id="")
-    told = {name: getattr(job, name) for name in sorted(_CALLERS)}
+    declared_values = {name: getattr(job, name) for name in sorted(_CALLERS)}
     return {
         name: value
-        for name, value in told.items()
+        for name, value in declared_values.items()
         if name in ("id", "name", "args", "kwargs", "queue") or value != getattr(default, name)
     }
 
@@ -115,22 +118,22 @@ def _from_mapping(
         )
     if "name" not in task:
         raise JobRefusedError("a job needs a name", hint='{"name": "send_mail", ...}')
-    told = {} if declared is None else declared(task["name"])
-    given = {**DEFAULTS, "id": new_id(), "kwargs": {}, **told, **task}
+    declared_values = {} if declared is None else declared(task["name"])
+    given = {**DEFAULTS, "id": new_id(), "kwargs": {}, **declared_values, **task}
     delay = given.pop("delay", 0.0)
     for key in ("args", "depends_on"):
         if given[key].__class__ is not tuple:
-            given[key] = _listed(key, given[key])
-    return _checked(job_of(given), delay, tracer)
+            given[key] = _read_list(key, given[key])
+    return _check_job(job_of(given), delay, tracer)
 
 
-def _listed(key: str, value: Any) -> tuple[Any, ...]:
+def _read_list(key: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise JobRefusedError(f"{key} of a job is a list, not {value!r}")
     return tuple(value)
 
 
-def _checked(job: Job, delay: Any, tracer: TracerProtocol | None) -> NewJob:
+def _check_job(job: Job, delay: Any, tracer: TracerProtocol | None) -> NewJob:
     for key, text in (("name", job.name), ("id", job.id), ("queue", job.queue)):
         _check(_is_text(text), job, key, _A_TEXT)
     for key in ("unique_key", "idempotency_key", "correlation_id", "causation_id"):
@@ -220,10 +223,48 @@ def _payload(job: Job) -> str:
     return text
 
 
+def check_keys(**texts: Any) -> None:
+    """Refuse what no job can be found by; those that are None are not asked for."""
+    for field, text in texts.items():
+        if text is not None and not _is_text(text):
+            raise JobRefusedError(
+                f"{field} {_show(text)} is not {_A_TEXT}",
+                details={"field": field},
+                hint="give the text that the job was enqueued with",
+            )
+
+
+def check_page(limit: Any, offset: Any) -> None:
+    """Refuse a part of a list that no store can read."""
+    for field, number, least in (("limit", limit, 1), ("offset", offset, 0)):
+        if type(number) is not int or not least <= number <= _MOST:
+            raise JobRefusedError(
+                f"{field} {_show(number)} is not a whole number from {least} to {_MOST}",
+                details={"field": field},
+                hint="count from 0, and read the rest with another offset",
+            )
+
+
+def check_age(field: str, seconds: Any) -> None:
+    """Refuse an age that is no number of seconds; below 0 is whatever ended."""
+    if not _is_seconds(seconds, above=-_LONGEST_SECONDS):
+        raise JobRefusedError(
+            f"{field} {_show(seconds)} is not a finite number of seconds",
+            details={"field": field},
+            hint="give seconds, at most 100 years",
+        )
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"({value.bit_length()} bits)"  # Python refuses to write very long numbers
+    return ascii(value)[:80]
+
+
 def _is_text(value: Any) -> bool:
     if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_KEY:
         return False
-    return "\x00" not in value and "\n" not in value
+    return "\n" not in value and is_storable(value)
 
 
 def _is_headers(value: Any) -> bool:
@@ -241,7 +282,7 @@ def _is_seconds(value: Any, *, above: float) -> bool:
         isinstance(value, int | float)
         and not isinstance(value, bool)
         and math.isfinite(value)
-        and above < value < timedelta(days=36525).total_seconds()
+        and above < value < _LONGEST_SECONDS
     )
 
 
@@ -253,5 +294,6 @@ def _check(holds: bool, job: Job, key: str, wanted: str) -> None:
     if not holds:
         value = getattr(job, key)
         raise JobRefusedError(
-            f"{key} of a job is {wanted}, not {value!r}", details={"field": key, "job": job.name}
+            f"{key} of a job is {wanted}, not {_show(value)}",
+            details={"field": key, "job": job.name},
         )

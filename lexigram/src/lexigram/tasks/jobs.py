@@ -74,14 +74,14 @@ class Jobs:
         Raises what ``TaskQueueProtocol.enqueue`` returns as ``Err``.
         """
         task = self.described(handler, *args, options=options, **kwargs)
-        return _accepted(await self._queue.enqueue(task))
+        return _unwrap_accepted(await self._queue.enqueue(task))
 
     async def submit_many(self, tasks: Sequence[Mapping[str, Any]]) -> list[str]:
         """Enqueue what ``described`` made, in one go; raises the first refusal.
 
         Those before and after a refused one are accepted all the same.
         """
-        return [_accepted(answer) for answer in await self._queue.enqueue_many(tasks)]
+        return [_unwrap_accepted(answer) for answer in await self._queue.enqueue_many(tasks)]
 
     def described(
         self,
@@ -93,7 +93,7 @@ class Jobs:
     ) -> dict[str, Any]:
         """The job as ``enqueue`` takes it."""
         given = options or JobOptions()
-        told = {
+        options_given = {
             "id": given.id,
             "queue": given.queue,
             "priority": given.priority,
@@ -109,7 +109,7 @@ class Jobs:
             "on_dependency_failure": given.on_dependency_failure,
             "correlation_id": given.correlation_id,
         }
-        said = {key: value for key, value in told.items() if value is not None}
+        said = {key: value for key, value in options_given.items() if value is not None}
         name = handler if isinstance(handler, str) else definition_of(handler).name
         declared = {} if isinstance(handler, str) else definition_of(handler).settings
         return {**declared, "name": name, "args": args, "kwargs": kwargs, **said}
@@ -168,7 +168,7 @@ class Jobs:
         return self._progress.subscribe(job_id)
 
 
-def _accepted(answer: Result[str, TaskQueueError]) -> str:
+def _unwrap_accepted(answer: Result[str, TaskQueueError]) -> str:
     if isinstance(answer, Err):
         raise answer.error
     return answer.value

@@ -7,6 +7,7 @@ import contextvars
 from collections.abc import Coroutine
 from typing import Any
 
+from lexigram.concurrency import call
 from lexigram.contracts.infra.tasks.errors import TaskQueueError
 from lexigram.observability import get_logger
 
@@ -42,13 +43,14 @@ class TaskManager:
                 hint="track work before the application stops",
             )
         task = asyncio.get_running_loop().create_task(
-            coro, name=name, context=contextvars.copy_context()
+            call(lambda: coro), name=name, context=contextvars.copy_context()
         )
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._forget_task)
+        task.add_done_callback(lambda _: coro.close())  # one that was cancelled before it began
 
     async def shutdown(self, timeout: float = 30.0) -> None:
-        """Wait for all, then cancel the rest."""
+        """Wait for all, then cancel the rest; what resists for as long again is left behind."""
         self._closed = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)
@@ -57,9 +59,15 @@ class TaskManager:
             task.cancel()
         if left:
             logger.warning("background tasks were cancelled", names=[t.get_name() for t in left])
-            await asyncio.wait(left)
+            _, resisting = await asyncio.wait(left, timeout=timeout)
+            if resisting:
+                names = [task.get_name() for task in resisting]
+                logger.error("background tasks go on: they took no cancellation", names=names)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _forget_task(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            if not self._closed:
+                logger.error("a background task was cancelled", task=task.get_name())
+        elif (error := task.exception()) is not None:
             logger.error("a background task failed", task=task.get_name(), exc_info=error)

@@ -19,6 +19,7 @@ from lexigram.contracts.infra.tasks.protocols import (
     TaskWorkerProtocol,
 )
 from lexigram.di import DynamicModule, Module, Named, module
+from lexigram.tasks._pools import WorkerPools
 from lexigram.tasks.config import TasksConfig
 from lexigram.tasks.context import JobContext
 from lexigram.tasks.dead_letters import JobDeadLetters
@@ -26,7 +27,6 @@ from lexigram.tasks.executor import TaskExecutor
 from lexigram.tasks.idempotency import IdempotencyManager
 from lexigram.tasks.jobs import Jobs
 from lexigram.tasks.manager import TaskManager
-from lexigram.tasks.pools import WorkerPools
 from lexigram.tasks.progress import ProgressTracker
 from lexigram.tasks.provider import WORKER_CLASS, JobHandlersProvider, TasksProvider
 from lexigram.tasks.queue import TaskQueue

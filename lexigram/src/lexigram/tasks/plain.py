@@ -12,7 +12,7 @@ import anyio
 from lexigram.contracts.infra.tasks.protocols import JobLeasingProtocol, TaskQueueProtocol
 from lexigram.contracts.infra.tasks.types import ClaimedJob, EndKind, Job, JobEnd, LeaseState
 
-_POLL_SECONDS = 0.1  # nothing tells of new jobs
+_POLL_SECONDS = 0.1  # there is no notification of new jobs
 _FIELDS = frozenset(item.name for item in fields(Job))
 
 

@@ -1,4 +1,4 @@
-"""How far tasks are, for whoever wants to watch."""
+"""Progress of tasks, for any number of watchers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from lexigram import clock
 from lexigram.contracts.infra.tasks.errors import JobRefusedError
 from lexigram.contracts.infra.tasks.protocols import NewsProtocol
 from lexigram.contracts.infra.tasks.types import JobStatus, ProgressSnapshot, ProgressStatus
-from lexigram.sql.leasing.wakeup import Waiter
-from lexigram.sql.subscriptions import Subscriptions
+from lexigram.leasing.subscriptions import Subscriptions
+from lexigram.leasing.waiter import Waiter
+from lexigram.sql.text import storable_text
+from lexigram.tasks.intake import check_keys
 from lexigram.tasks.queue import TaskQueue
 
 _MOST = 2**63 - 1
@@ -47,6 +49,7 @@ class ProgressTracker:
 
     async def update(self, task_id: str, current: int, total: int, message: str = "") -> None:
         """Report; it never goes back."""
+        check_keys(task_id=task_id)
         for name, value in (("current", current), ("total", total)):
             if type(value) is not int or not 0 <= value <= _MOST:
                 raise JobRefusedError(
@@ -54,22 +57,27 @@ class ProgressTracker:
                 )
         await self._store.report(
             ProgressSnapshot(
-                task_id, current, total, ProgressStatus.RUNNING, message.replace("\x00", "")
+                task_id, current, total, ProgressStatus.RUNNING, storable_text(message)
             )
         )
 
     async def complete(self, task_id: str, result: str = "") -> None:
         """End well."""
+        check_keys(task_id=task_id)
         await self._store.end(
-            ProgressSnapshot(task_id, 0, 0, ProgressStatus.COMPLETE, message=result)
+            ProgressSnapshot(task_id, 0, 0, ProgressStatus.COMPLETE, message=storable_text(result))
         )
 
     async def fail(self, task_id: str, error: str) -> None:
         """End badly."""
-        await self._store.end(ProgressSnapshot(task_id, 0, 0, ProgressStatus.FAILED, error=error))
+        check_keys(task_id=task_id)
+        await self._store.end(
+            ProgressSnapshot(task_id, 0, 0, ProgressStatus.FAILED, error=storable_text(error))
+        )
 
     async def get(self, task_id: str) -> ProgressSnapshot | None:
         """The latest report."""
+        check_keys(task_id=task_id)
         reported = await self._store.get(task_id)
         if self._queue is None or (reported is not None and reported.is_final):
             return reported

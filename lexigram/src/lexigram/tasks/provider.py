@@ -32,15 +32,15 @@ from lexigram.di import Provider, ProviderPriority, unbound
 from lexigram.events.lifecycle import ApplicationStarted
 from lexigram.observability import get_logger
 from lexigram.sql.database import Database
+from lexigram.tasks._pools import WorkerPools
 from lexigram.tasks.config import PoolSettings, TasksConfig
 from lexigram.tasks.context import JobContext, current_job
 from lexigram.tasks.dead_letters import JobDeadLetters
 from lexigram.tasks.executor import TaskExecutor
-from lexigram.tasks.handlers import JobDefinition, definition_of
+from lexigram.tasks.handlers import JobDefinition, context_names, definition_of
 from lexigram.tasks.idempotency import IdempotencyManager, MemorySubmissions, SubmissionStore
 from lexigram.tasks.jobs import Jobs
 from lexigram.tasks.manager import TaskManager
-from lexigram.tasks.pools import WorkerPools
 from lexigram.tasks.progress import MemoryProgress, ProgressStore, ProgressTracker
 from lexigram.tasks.queue import TaskQueue
 from lexigram.tasks.store import JobStore
@@ -110,6 +110,7 @@ class TasksProvider(Provider):
         container.singleton(ProgressTrackerProtocol, factory=_progress, when=unbound)
         container.singleton(TaskWorkerProtocol, factory=_pools, when=unbound)
         container.transient(JobContext, factory=current_job)
+        check_handlers(container, self._handlers)
 
     async def boot(self, container: BootContainerProtocol) -> None:
         """Make the queue; workers wait for the application, so that all handlers are known."""
@@ -120,7 +121,7 @@ class TasksProvider(Provider):
         self._events = await container.resolve(EventBusProtocol)
         self.handle(self._handlers, container)
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
-        if (self.config.workers or self.pools is not None) and self.may_work:
+        if (self.config.workers or self.pools is not None) and self.background_enabled:
             self._events.subscribe(ApplicationStarted, self._start)
 
     def handle(self, handlers: Sequence[Any], container: Any) -> None:
@@ -141,22 +142,27 @@ class TasksProvider(Provider):
             await self._queue.close()
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
-        """UNHEALTHY when the queue does not answer, or a pool of workers died."""
-        problem, waiting = await self._asked(timeout)
+        """UNHEALTHY when the queue does not answer or a pool has failed; DEGRADED after a restart."""
+        problem, waiting = await self._ask_queue(timeout)
         pools = self._pools
-        dead = [] if pools is None else pools.dead
-        if dead:
-            problem = f"worker pools that died: {', '.join(dead)}"
+        failed = {} if pools is None else pools.failed
+        restarted = {} if pools is None else pools.restarted
+        status = HealthStatus.UNHEALTHY if problem or failed else HealthStatus.HEALTHY
+        if restarted and status is HealthStatus.HEALTHY:
+            status = HealthStatus.DEGRADED
+        if problem is None and (failed or restarted):
+            reasons = sorted(f"{name} ({text})" for name, text in {**restarted, **failed}.items())
+            problem = f"worker pools that failed: {', '.join(reasons)}"
         working = "works here" if pools is not None and pools.workers else "does not work here"
         return HealthCheckResult(
             component=self.name,
-            status=HealthStatus.UNHEALTHY if problem else HealthStatus.HEALTHY,
+            status=status,
             message=problem or f"{waiting} jobs wait; {working}",
             error=problem,
             details={"waiting": waiting, "workers": sorted(pools.workers) if pools else []},
         )
 
-    async def _asked(self, timeout: float) -> tuple[str | None, int]:
+    async def _ask_queue(self, timeout: float) -> tuple[str | None, int]:
         assert self._queue is not None
         try:
             with anyio.fail_after(timeout):
@@ -168,6 +174,7 @@ class TasksProvider(Provider):
         assert self._pools is not None
         assert self._tasks is not None
         await self._pools.start()
+        self._tasks.start_soon(self._pools.keep_alive)
         if self.config.retention is not None:
             self._tasks.start_soon(self._forget_old, self.config.retention)
 
@@ -194,7 +201,7 @@ class TasksProvider(Provider):
         tracer: TracerProtocol,
     ) -> TaskQueue:
         return TaskQueue(
-            self._taken(bound) or self._store(self._database(database)),
+            self._choose_store(bound) or self._store(self._database(database)),
             result_ttl=self.config.result_ttl,
             declared=self._executor.declared,
             metrics=metrics,
@@ -210,7 +217,7 @@ class TasksProvider(Provider):
     def _make_progress(
         self, database: Database | None, bound: ProgressStore | None, queue: TaskQueue
     ) -> ProgressTracker:
-        taken = self._taken(bound)
+        taken = self._choose_store(bound)
         if taken is not None:
             return ProgressTracker(taken, queue)
         chosen = self._database(database)
@@ -224,7 +231,7 @@ class TasksProvider(Provider):
     def _make_idempotency(
         self, database: Database | None, bound: SubmissionStore | None
     ) -> IdempotencyManager:
-        taken = self._taken(bound)
+        taken = self._choose_store(bound)
         if taken is not None:
             return IdempotencyManager(taken)
         chosen = self._database(database)
@@ -252,8 +259,8 @@ class TasksProvider(Provider):
             _recording(tracer),
         )
 
-    def _taken(self, bound: T | None) -> T | None:
-        """A store that somebody binds, unless the configuration names another."""
+    def _choose_store(self, bound: T | None) -> T | None:
+        """The bound store, unless the configuration names another."""
         return bound if self.config.backend == "auto" else None
 
     def _database(self, database: Database | None) -> Database | None:
@@ -278,10 +285,22 @@ class JobHandlersProvider(Provider):
         super().__init__(name=f"jobs {', '.join(places)}")
         self._handlers = handlers
 
+    async def register(self, container: ContainerRegistrarProtocol) -> None:
+        """Have the handlers checked with the graph."""
+        check_handlers(container, self._handlers)
+
     async def boot(self, container: BootContainerProtocol) -> None:
         """Give the handlers to the one registry."""
         provider = await container.resolve(TasksProvider)
         provider.handle(self._handlers, container)
+
+
+def check_handlers(container: ContainerRegistrarProtocol, handlers: Sequence[Any]) -> None:
+    """Have the services of job handlers checked when the graph is frozen."""
+    for definition in map(definition_of, handlers):
+        function = definition.function
+        given, role = context_names(function), f"job {definition.name!r}"
+        container.check_entry(function, given=given, arguments=True, role=role)
 
 
 def _place(definition: JobDefinition) -> str:
@@ -310,8 +329,8 @@ def _leasing(queue: TaskQueue) -> JobLeasingProtocol:
     return queue
 
 
-def _dead_letters(letters: JobDeadLetters) -> DLQProtocol:
-    return letters
+def _dead_letters(queue: JobDeadLetters) -> DLQProtocol:
+    return queue
 
 
 def _idempotency(manager: IdempotencyManager) -> IdempotencyManagerProtocol:

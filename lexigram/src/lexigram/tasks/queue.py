@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -30,11 +31,21 @@ from lexigram.contracts.infra.tasks.types import (
 )
 from lexigram.contracts.observability.metrics import MetricsProtocol
 from lexigram.contracts.observability.tracing import TracerProtocol
+from lexigram.leasing.coalescer import Coalescer
+from lexigram.leasing.token import lease_token
 from lexigram.sql.database import Database
-from lexigram.sql.leasing.coalescer import Coalescer
-from lexigram.sql.leasing.token import lease_token
+from lexigram.sql.text import storable_text
+from lexigram.tasks._emitter import JobEmitter
 from lexigram.tasks.events import JobEnqueued
-from lexigram.tasks.intake import NewJob, admitted, result_text, result_value
+from lexigram.tasks.intake import (
+    NewJob,
+    admitted,
+    check_age,
+    check_keys,
+    check_page,
+    result_text,
+    result_value,
+)
 from lexigram.tasks.store import (
     QUEUED,
     Admission,
@@ -49,7 +60,6 @@ from lexigram.tasks.store import (
 )
 from lexigram.tasks.store_memory import MemoryStore
 from lexigram.tasks.store_sql import SqlStore
-from lexigram.tasks.telling import Teller
 
 LEASE_SECONDS = 30.0
 RESULT_TTL_SECONDS = 24 * 3600.0
@@ -63,7 +73,7 @@ class TaskQueue:
     same moment; inside ``async with db.transaction()`` of the queue's own database it is part
     of that transaction, and so is ``enqueue_many``: the jobs exist if and only if it commits,
     and no worker sees them before. ``declared`` fills what a mapping leaves out with what the
-    handler of its name declares, as far as this process knows it.
+    handler of its name declares, if this process has it.
     """
 
     def __init__(
@@ -82,7 +92,7 @@ class TaskQueue:
         self._lease = lease
         self._result_ttl = result_ttl
         self._declared = declared
-        self._teller = Teller(metrics, events)
+        self._emitter = JobEmitter(metrics, events)
         self._intake = Coalescer[NewJob, Admission](store.insert, limit=_BATCH)
         self._holder = lease_token()
         # handed out by dequeue() and not settled yet
@@ -102,7 +112,7 @@ class TaskQueue:
                 [admission] = await self.store.insert([new])
         except TaskQueueError as error:
             return Err(error)
-        if self._teller.reaches(JobEnqueued):
+        if self._emitter.has_subscribers(JobEnqueued):
             await self._announce([(new, admission)])
         return self._answer(new, admission)
 
@@ -137,16 +147,19 @@ class TaskQueue:
 
     async def get_job(self, job_id: str) -> Job | None:
         """The job as it is now."""
+        check_keys(job_id=job_id)
         row = await self.store.get(job_id)
         return None if row is None else job_from(row)
 
     async def delete_job(self, job_id: str) -> bool:
         """Forget a job that is not running; those that wait for it count it as cancelled."""
+        check_keys(job_id=job_id)
         not_running = [state for state in State if state is not State.RUNNING]
         return await self.store.delete(not_running, job_id) > 0
 
     async def count(self, queue_name: str, status: JobStatus | None = None) -> int:
         """Jobs of one queue."""
+        check_keys(queue_name=queue_name)
         states, retried = states_of(status)
         return await self.store.count(queue_name, states, retried)
 
@@ -174,26 +187,28 @@ class TaskQueue:
     ) -> Sequence[Result[str, TaskQueueError]]:
         """Accept several in one transaction for every 500."""
         self._check_open()
-        checked = [self._admitted(task) for task in tasks]
+        checked = [self._admit(task) for task in tasks]
         good = [item for item in checked if isinstance(item, NewJob)]
         answers: list[Result[str, TaskQueueError]] = []
         for start in range(0, len(good), _BATCH):
             part = good[start : start + _BATCH]
             pairs = list(zip(part, await self.store.insert(part), strict=True))
-            if self._teller.reaches(JobEnqueued):
+            if self._emitter.has_subscribers(JobEnqueued):
                 await self._announce(pairs)
             answers += [self._answer(new, admission) for new, admission in pairs]
-        told = iter(answers)
-        return [next(told) if isinstance(item, NewJob) else Err(item) for item in checked]
+        admissions = iter(answers)
+        return [next(admissions) if isinstance(item, NewJob) else Err(item) for item in checked]
 
     async def cancel(self, job_id: str) -> bool:
         """End a waiting job now; tell the worker of a running one, wherever it is."""
+        check_keys(job_id=job_id)
         answer = await self.store.cancel(job_id)
-        await self._teller.ended(answer.others)
+        await self._emitter.report_ended(answer.others)
         return answer.found
 
     async def get_result(self, job_id: str) -> JobResult | None:
         """Where the job is and what it returned."""
+        check_keys(job_id=job_id)
         row = await self.store.get(job_id)
         return None if row is None else _result(row)
 
@@ -222,6 +237,8 @@ class TaskQueue:
         offset: int = 0,
     ) -> Sequence[Job]:
         """Jobs, latest first."""
+        check_keys(queue_name=queue_name, name=name)
+        check_page(limit, offset)
         states, retried = states_of(status)
         rows = await self.store.find(
             queue=queue_name,
@@ -235,10 +252,12 @@ class TaskQueue:
 
     async def retry_job(self, job_id: str) -> bool:
         """Hand a FAILED or CANCELLED job out again."""
+        check_keys(job_id=job_id)
         return await self.store.revive(job_id, (State.FAILED, State.CANCELLED))
 
     async def purge(self, older_than: float) -> int:
         """Forget COMPLETED and CANCELLED jobs that ended long ago."""
+        check_age("older_than", older_than)
         return await self.store.purge(older_than)
 
     # --- JobLeasingProtocol ---------------------------------------------------------------------
@@ -262,14 +281,14 @@ class TaskQueue:
         """Report how attempts ended, in one transaction."""
         if not ends:
             return []
-        finished = await self.store.finish([self._written(end) for end in ends])
-        await self._teller.ended(finished.others)
+        finished = await self.store.finish([self._write_end(end) for end in ends])
+        await self._emitter.report_ended(finished.others)
         return [status is not None for status in finished.statuses]
 
     async def tend(self) -> float | None:
         """Let due jobs and those of dead workers be handed out."""
         tended = await self.store.tend()
-        await self._teller.ended(tended.others)
+        await self._emitter.report_ended(tended.others)
         return tended.next_due
 
     def listening(self, to: Topic) -> AbstractAsyncContextManager[NewsProtocol]:
@@ -286,7 +305,7 @@ class TaskQueue:
     def _answer(self, new: NewJob, admission: Admission) -> Result[str, TaskQueueError]:
         job = new.job
         if admission.kind == "new":
-            self._teller.count("enqueued", name=job.name, queue=job.queue)
+            self._emitter.count("enqueued", name=job.name, queue=job.queue)
             return Ok(job.id)
         if admission.kind == "same_request":
             return Ok(admission.job_id)
@@ -296,16 +315,15 @@ class TaskQueue:
         for new, admission in pairs:
             job = new.job
             if admission.kind == "new":
-                told = JobEnqueued(job_id=job.id, name=job.name, queue=job.queue)
-                await self._teller.tell(told)
+                await self._emitter.publish(JobEnqueued, partial(_build_enqueued, job))
 
-    def _admitted(self, task: JobProtocol | Mapping[str, Any]) -> NewJob | JobRefusedError:
+    def _admit(self, task: JobProtocol | Mapping[str, Any]) -> NewJob | JobRefusedError:
         try:
             return admitted(task, self._declared, self._tracer)
         except JobRefusedError as error:
             return error
 
-    def _written(self, end: JobEnd) -> End:
+    def _write_end(self, end: JobEnd) -> End:
         result, kind, error, reason = None, end.kind, end.error, end.reason
         if kind is EndKind.COMPLETED:
             try:
@@ -319,8 +337,8 @@ class TaskQueue:
             kind=kind,
             result=result,
             ttl=self._result_ttl if ttl is None else ttl,
-            error=error.replace("\x00", ""),
-            reason=reason,
+            error=storable_text(error),
+            reason=storable_text(reason),
             delay=end.delay if kind is EndKind.RETRY else 0.0,
         )
 
@@ -361,6 +379,10 @@ def _refusal(job: Job, admission: Admission) -> TaskQueueError:
         details=details,
         hint="enqueue a job before those that depend on it",
     )
+
+
+def _build_enqueued(job: Job) -> JobEnqueued:
+    return JobEnqueued(job_id=job.id, name=job.name, queue=job.queue)
 
 
 def _result(row: Row) -> JobResult:

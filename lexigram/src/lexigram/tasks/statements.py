@@ -2,8 +2,8 @@
 
 One text serves both where it can. The pieces that differ stand at the top:
 
-- ``clock``: the time. PostgreSQL asks its server's clock, once per statement; SQLite is told.
-  Both take one parameter, first of all, which is None on PostgreSQL.
+- ``clock``: the time. PostgreSQL asks its server's clock, once per statement; SQLite gets it.
+  Both take one parameter, the first one; it is None on PostgreSQL.
 - ``picked`` … ``unpicked``: rows chosen by a subquery. PostgreSQL locks them and skips those that
   others have locked; as an array the subquery runs once, and the planner takes the primary key
   however many rows it expects. SQLite holds the file's write lock (BEGIN IMMEDIATE) anyway.
@@ -31,12 +31,12 @@ _SUCH = """
     AND (CAST(? AS text) IS NULL OR queue = CAST(? AS text))
     AND (CAST(? AS text) IS NULL OR name = CAST(? AS text))
     AND (CAST(? AS boolean) IS NULL OR (retry_count > 0) = CAST(? AS boolean))"""
-# What the ends of jobs are told by.
+# Notifications of new and of ended jobs.
 _ENDED = "seq, id, name, queue, state, reason, retry_count, is_awaited"
 
 # NOTIFY as part of a statement, once however many rows it has, and only when it has any.
-_TOLD_WORK = "CAST((SELECT pg_notify('lexigram_jobs_work', '')) AS text) AS told"
-_TOLD_DONE = "CAST((SELECT pg_notify('lexigram_jobs_done', '')) AS text) AS told"
+_NOTIFY_WORK = "CAST((SELECT pg_notify('lexigram_jobs_work', '')) AS text) AS notified"
+_NOTIFY_DONE = "CAST((SELECT pg_notify('lexigram_jobs_done', '')) AS text) AS notified"
 
 # The first half of a claim.
 _TAKE = """UPDATE lexigram_jobs SET state = 'running', lease = ?, lease_until = {now} + ?,
@@ -72,8 +72,8 @@ class Dialect:
             "insert": _INSERT,
             "finish": _FINISH,
             "take": _TAKE,
-            "told_work": _TOLD_WORK,
-            "told_done": _TOLD_DONE,
+            "notify_work": _NOTIFY_WORK,
+            "notify_done": _NOTIFY_DONE,
             "fresh": _FRESH,
             "such": _SUCH,
             "clock": self.clock,
@@ -161,7 +161,7 @@ SELECT v.id, v.name, v.queue, v.priority, v.payload, v.max_retries, v.max_delive
     v.reason, v.waits, v.error, v.notes
 FROM {new_rows} WHERE true ORDER BY v.n
 ON CONFLICT DO NOTHING RETURNING id"""
-INSERT_POSTGRES = "WITH {clock}, made AS ({insert}) SELECT id, {told_work} FROM made"
+INSERT_POSTGRES = "WITH {clock}, made AS ({insert}) SELECT id, {notify_work} FROM made"
 INSERT_SQLITE = "WITH {clock} {insert}"
 
 # Unique indexes of id, idempotency_key, unique_key; no lock. Only after a conflict.
@@ -172,7 +172,7 @@ WHERE id {listed} OR (idempotency_key IS NOT NULL AND idempotency_key {listed})
    OR (unique_key IS NOT NULL AND unique_key {listed} AND state IN {unfinished})"""
 
 # Index of id; row locks in the order of arrival, so that two such statements never wait for each
-# other. Whoever ends one of these jobs meanwhile waits, and then sees the edge.
+# other. A transaction that ends one of these jobs meanwhile waits, and then sees the edge.
 NEEDED = "SELECT id, state FROM lexigram_jobs WHERE id {listed} ORDER BY seq {for_update}"
 
 # Primary key of the edges.
@@ -199,7 +199,7 @@ WHERE seq {positions} AND lease = ? AND state = 'running'
 RETURNING seq, fence, cancel_requested"""
 
 # Primary key; row locks. Lease and fence in the WHERE: what the holder of a lost lease reports
-# finds no row. Rows somebody waits for are left out unless asked for: they need the steps below
+# finds no row. Rows that other jobs wait for are left out unless asked for: they need the steps below
 # in the same transaction, all others end in one statement.
 _FINISH = """UPDATE lexigram_jobs AS j SET
     state = CASE WHEN j.cancel_requested AND v.next IN ('ready', 'delayed')
@@ -218,7 +218,7 @@ FROM {ended_rows}
 WHERE j.seq = v.position AND j.lease = v.holder AND j.fence = v.claim AND j.state = 'running'
     AND (NOT j.is_awaited OR CAST(? AS boolean))
 RETURNING {ended}"""
-FINISH_POSTGRES = "WITH {clock}, done AS ({finish}) SELECT {ended}, {told_done} FROM done"
+FINISH_POSTGRES = "WITH {clock}, done AS ({finish}) SELECT {ended}, {notify_done} FROM done"
 FINISH_SQLITE = "WITH {clock} {finish}"
 
 # --- those who wait -----------------------------------------------------------------------------

@@ -23,8 +23,8 @@ from lexigram.contracts.infra.tasks.types import (
     JobStatus,
     LeaseState,
 )
+from lexigram.tasks._records import job_of
 from lexigram.tasks.intake import NewJob, payload_of
-from lexigram.tasks.records import job_of
 
 Topic: TypeAlias = Literal["work", "cancel", "done"]
 
@@ -102,7 +102,7 @@ class Cancelled:
     """Answer to ``cancel``."""
 
     found: bool
-    # it runs: its worker must be told
+    # it runs: its worker must be notified
     running: bool = False
     others: Sequence[Ended] = ()
 

@@ -16,8 +16,8 @@ from lexigram.contracts.infra.tasks.types import (
     JobStatus,
     LeaseState,
 )
-from lexigram.sql.leasing.wakeup import Waiter
-from lexigram.sql.subscriptions import Subscriptions
+from lexigram.leasing.subscriptions import Subscriptions
+from lexigram.leasing.waiter import Waiter
 from lexigram.tasks.intake import NewJob
 from lexigram.tasks.store import (
     QUEUED,
@@ -182,13 +182,13 @@ class MemoryStore:
         return [self._extend(claim, lease) for claim in claims]
 
     def _extend(self, claim: ClaimedJob, lease: float) -> LeaseState:
-        row = self._held(claim)
+        row = self._find_held(claim)
         if row is None:
             return LeaseState.LOST
         row["lease_until"] = clock.timestamp() + lease
         return LeaseState.CANCEL_REQUESTED if row["cancel_requested"] else LeaseState.KEPT
 
-    def _held(self, claim: ClaimedJob) -> dict[str, Any] | None:
+    def _find_held(self, claim: ClaimedJob) -> dict[str, Any] | None:
         row = self._running.get(claim.position)
         if row is None or row["lease"] != claim.holder or row["fence"] != claim.fence:
             return None
@@ -200,7 +200,7 @@ class MemoryStore:
         return Finished(statuses=statuses, others=others)
 
     def _finish(self, end: End, others: list[Ended]) -> JobStatus | None:
-        row = self._held(end.claim)
+        row = self._find_held(end.claim)
         if row is None:
             return None
         state, now = state_after(end.kind, end.delay), clock.timestamp()

@@ -25,15 +25,15 @@ class SqlProgress:
         self._poll = poll
 
     async def report(self, snapshot: ProgressSnapshot) -> None:
-        told = (snapshot.task_id, snapshot.current, snapshot.total, snapshot.message)
-        changed = await _executed(self._database, sql.REPORT, (now_for(self._database), *told))
+        values = (snapshot.task_id, snapshot.current, snapshot.total, snapshot.message)
+        changed = await _execute(self._database, sql.REPORT, (now_for(self._database), *values))
         if changed.rows:
             await self._tell(snapshot.task_id)
 
     async def end(self, snapshot: ProgressSnapshot) -> None:
-        told = (snapshot.task_id, snapshot.status.value, snapshot.message, snapshot.error)
-        changed = await _executed(
-            self._database, sql.END_PROGRESS, (now_for(self._database), *told)
+        values = (snapshot.task_id, snapshot.status.value, snapshot.message, snapshot.error)
+        changed = await _execute(
+            self._database, sql.END_PROGRESS, (now_for(self._database), *values)
         )
         if changed.rows:
             await self._tell(snapshot.task_id)
@@ -54,7 +54,7 @@ class SqlProgress:
 
     async def purge(self, older_than: float) -> int:
         params = (now_for(self._database), older_than)
-        return len((await _executed(self._database, sql.PURGE_PROGRESS, params)).rows)
+        return len((await _execute(self._database, sql.PURGE_PROGRESS, params)).rows)
 
     def listening(self, task_id: str) -> AbstractAsyncContextManager[NewsProtocol]:
         return WakeUp(self._database, _channel(task_id), self._poll).waiting()
@@ -71,7 +71,7 @@ class SqlSubmissions:
 
     async def add(self, submission: Submission, task_name: str) -> bool:
         params = (now_for(self._database), submission.key, submission.task_id, task_name)
-        return bool((await _executed(self._database, sql.SUBMIT, params)).rows)
+        return bool((await _execute(self._database, sql.SUBMIT, params)).rows)
 
     async def get(self, key: str) -> Submission | None:
         found = await translated(lambda: self._database.execute_query(sql.GET_SUBMISSION, (key,)))
@@ -87,14 +87,14 @@ class SqlSubmissions:
         )
 
     async def complete(self, key: str, result: str | None) -> None:
-        await _executed(self._database, sql.COMPLETE_SUBMISSION, (result, key))
+        await _execute(self._database, sql.COMPLETE_SUBMISSION, (result, key))
 
     async def purge(self, older_than: float) -> int:
         params = (now_for(self._database), older_than)
-        return len((await _executed(self._database, sql.PURGE_SUBMISSIONS, params)).rows)
+        return len((await _execute(self._database, sql.PURGE_SUBMISSIONS, params)).rows)
 
 
-async def _executed(database: Database, text: str, params: Sequence[Any]) -> QueryResult:
+async def _execute(database: Database, text: str, params: Sequence[Any]) -> QueryResult:
     statement = made_for(database, text)
     return await translated(lambda: database.execute(statement, params))
 

@@ -23,9 +23,10 @@ from lexigram.contracts.infra.tasks.types import (
     JobStatus,
     LeaseState,
 )
+from lexigram.leasing.waiter import Waiter
 from lexigram.sql.database import Database
 from lexigram.sql.errors import TransactionScopeError
-from lexigram.sql.leasing.wakeup import Waiter, WakeUp
+from lexigram.sql.leasing.wakeup import WakeUp
 from lexigram.sql.steps import Steps
 from lexigram.tasks import statements as sql
 from lexigram.tasks.intake import NewJob
@@ -98,9 +99,9 @@ class SqlStore:
         new = {row["id"] for row in found.rows}
         if len(new) == len(jobs):
             return [Admission(kind="new", job_id=item.job.id) for item in jobs]
-        return await self._steps(lambda: self._explained(jobs, new))
+        return await self._steps(lambda: self._explain(jobs, new))
 
-    def _explained(self, jobs: Sequence[NewJob], new: set[str]) -> Steps[list[Admission]]:
+    def _explain(self, jobs: Sequence[NewJob], new: set[str]) -> Steps[list[Admission]]:
         """Who was in the way of those that are not among the new ones."""
         admissions: list[Admission] = []
         for item in jobs:
@@ -113,7 +114,7 @@ class SqlStore:
         return admissions
 
     def _insert_in_order(self, jobs: Sequence[NewJob]) -> Steps[list[Admission]]:
-        return (yield from self._explained(jobs, set()))
+        return (yield from self._explain(jobs, set()))
 
     def _insert_one(self, new: NewJob) -> Steps[Admission]:
         job = new.job
@@ -122,7 +123,7 @@ class SqlStore:
             conflict = _conflict(new, found)
             if conflict is not None:
                 return conflict
-            needed = yield from self._needed(new)
+            needed = yield from self._find_needed(new)
             missing = [name for name in job.depends_on if name not in needed]
             if missing:
                 return Admission(kind="unknown_dependency", job_id=missing[0])
@@ -142,7 +143,7 @@ class SqlStore:
             hint="jobs with its key come and go faster than it can be enqueued; try again",
         )
 
-    def _needed(self, new: NewJob) -> Steps[dict[str, State]]:
+    def _find_needed(self, new: NewJob) -> Steps[dict[str, State]]:
         if not new.job.depends_on:
             return {}
         found = yield made_for(self._database, sql.NEEDED), (self._list(new.job.depends_on),)
@@ -243,7 +244,7 @@ class SqlStore:
         left = ends
         if self._is_postgres:
             found = await translated(
-                lambda: self._database.execute(self._finish_sql, (None, _ended_rows(ends), False))
+                lambda: self._database.execute(self._finish_sql, (None, _render_ends(ends), False))
             )
             done = {row["seq"]: row for row in found.rows}
             left = [end for end in ends if end.claim.position not in done]
@@ -260,7 +261,7 @@ class SqlStore:
     def _finish_awaited(
         self, ends: Sequence[End]
     ) -> Steps[tuple[list[dict[str, Any]], list[Ended]]]:
-        found = yield self._finish_sql, (self._now(), _ended_rows(ends), True)
+        found = yield self._finish_sql, (self._now(), _render_ends(ends), True)
         others = yield from self._let_go(found.rows)
         return found.rows, others
 
@@ -344,8 +345,8 @@ class SqlStore:
 
     def _bury(self, new: NewJob, reason: str, error: str, notes: str) -> Steps[None]:
         job_id = new.job.id
-        told = (self._now(), reason, error, notes, job_id)
-        found = yield made_for(self._database, sql.BURY_KNOWN), told
+        params = (self._now(), reason, error, notes, job_id)
+        found = yield made_for(self._database, sql.BURY_KNOWN), params
         if found.rows:
             yield from self._let_go(found.rows)
             return
@@ -419,7 +420,7 @@ class SqlStore:
         await translated(lambda: self._database.notify(CHANNELS[who]))
 
     async def _tell_here(self, who: Topic) -> None:
-        """SQLite only: PostgreSQL was told by the statement itself."""
+        """SQLite only: on PostgreSQL the statement itself notifies."""
         if not self._is_postgres:
             await self._tell(who)
 
@@ -444,7 +445,7 @@ def made_for(database: Database, text: str) -> str:
 
 
 def now_for(database: Database) -> float | None:
-    """First parameter of most statements: SQLite is told the time, PostgreSQL knows it."""
+    """First parameter of most statements: the time on SQLite, None on PostgreSQL."""
     return None if database.dialect == "postgresql" else clock.timestamp()
 
 
@@ -483,7 +484,7 @@ def _first_state(new: NewJob, needed: Mapping[str, State]) -> tuple[State | None
     return (State.WAITING, waits) if waits else (None, [])
 
 
-def _ended_rows(ends: Sequence[End]) -> str:
+def _render_ends(ends: Sequence[End]) -> str:
     rows = [
         {
             "position": end.claim.position,

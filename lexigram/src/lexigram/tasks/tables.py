@@ -139,7 +139,7 @@ Index(
     sqlite_where=text("state = 'failed'"),
 )
 
-# Who waits for whom, while both are unfinished.
+# Dependencies between jobs, while both are unfinished.
 edges = Table(
     "lexigram_job_edges",
     metadata,

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import math
-from collections import deque
-from collections.abc import Coroutine
-from enum import Enum, auto
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import anyio
-from anyio.abc import TaskGroup
 
 from lexigram import clock
-from lexigram.concurrency import as_failure
+from lexigram.concurrency import (
+    BackgroundTask,
+    as_failure,
+    call,
+    suspect_lock,
+    take_back_cancellation,
+)
 from lexigram.contracts.events.protocols import EventBusProtocol
 from lexigram.contracts.infra.tasks.errors import (
     JobTimeoutError,
@@ -29,10 +31,14 @@ from lexigram.contracts.infra.tasks.protocols import (
 from lexigram.contracts.infra.tasks.types import ClaimedJob, EndKind, JobEnd, LeaseState
 from lexigram.contracts.observability.metrics import MetricsProtocol
 from lexigram.contracts.observability.tracing import TracerProtocol
+from lexigram.leasing.backoff import Backoff
+from lexigram.leasing.coalescer import Coalescer
+from lexigram.leasing.heartbeat import RENEWALS_PER_LEASE
+from lexigram.leasing.pool import LeasedRun, LeasePool, StopReason
+from lexigram.leasing.token import lease_token
 from lexigram.observability import get_logger
-from lexigram.sql.leasing.backoff import Backoff
-from lexigram.sql.leasing.coalescer import Coalescer
-from lexigram.sql.leasing.token import lease_token
+from lexigram.sql.errors import is_file_lost
+from lexigram.tasks._emitter import JobEmitter
 from lexigram.tasks.config import PoolSettings
 from lexigram.tasks.context import JobContext, enter
 from lexigram.tasks.events import (
@@ -46,18 +52,15 @@ from lexigram.tasks.events import (
 from lexigram.tasks.executor import found
 from lexigram.tasks.handlers import Handler, JobRetry, definition_of
 from lexigram.tasks.plain import leasing
-from lexigram.tasks.stepping import stepped
-from lexigram.tasks.telling import Teller
 
 logger = get_logger(__name__)
 
-_BEATS = 5  # heartbeats per lease: some may fail before it is lost
 _BATCH = 500  # ends in one transaction
 # Looking for due jobs and dead workers costs a transaction: after news not more often than this.
 _TEND_SECONDS = 0.2
 # Nor less often, even when nothing is due: the lease of a worker that died may be over.
 _TEND_AT_LEAST_SECONDS = 5.0
-_CLEANUP_SECONDS = 5.0  # for a handler that was told to stop, and for the last report
+_CLEANUP_SECONDS = 5.0  # for a handler that was asked to stop, and for the last report
 _ERROR_LENGTH = 10_000  # characters of an error that are kept
 _AGAIN = Backoff(first=0.05, cap=5.0)
 
@@ -65,10 +68,8 @@ _AGAIN = Backoff(first=0.05, cap=5.0)
 class TaskWorker:
     """Implements TaskWorkerProtocol, on any TaskQueueProtocol; best on one that leases.
 
-    ``handler_registry`` may grow while it runs. Tasks are made when they are needed, up to
-    ``concurrency``, and do one job after the other. A job has a context of its own: what its
-    handler sets in context variables ends with it. Its report is written together with those
-    of jobs that end at the same moment.
+    ``handler_registry`` may grow while it runs. The report of a job is written together with
+    those of jobs that end at the same moment.
     """
 
     def __init__(
@@ -90,87 +91,61 @@ class TaskWorker:
         # made from plain functions of the registry
         self._made: dict[str, Handler] = {}
         self._progress = progress
-        self._teller = Teller(metrics, events)
+        self._emitter = JobEmitter(metrics, events)
         self._tracer = tracer
         self._reports = Coalescer[JobEnd, bool](self._queue.finish, limit=_BATCH)
+        self._pool = LeasePool[_Run](
+            self.config.concurrency,
+            prefetch=self.config.prefetch,
+            claim=self._claim,
+            run=self._perform,
+            wait_for_work=self._wait_for_work,
+            on_outage=self._on_outage,
+            release=self._release,
+        )
+        self._task = BackgroundTask(f"worker.{worker_id}", self._work)
         self._holder = ""
-        self._held: dict[tuple[int, int], _Run] = {}
-        # claimed, but no slot is free yet
-        self._waiting: deque[_Run] = deque()
-        self._running = 0
-        # tasks without a job, the last one to rest first
-        self._resting: list[asyncio.Future[_Run]] = []
-        self._freed = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._stopping = False
-        # Around every wait of the claiming loop: ``stop`` cancels it.
-        self._pause = anyio.CancelScope()
+        self._news: NewsProtocol | None = None
+        # The job that may end this process, as it ended others; no job is claimed until it ends.
+        self._suspect: _Run | None = None
+        self._waits_for_suspect = False  # of another pool of this process
         self._next_tend = 0.0
-        self._owner: asyncio.Task[None] | None = None
-        # the task whose group the tasks of jobs are in
-        self._host: asyncio.Task[Any] | None = None
-        self._failure: BaseException | None = None
         self._done = {"completed": 0, "retried": 0, "failed": 0, "cancelled": 0, "released": 0}
 
     # --- for callers ----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to take jobs."""
-        if self.is_alive:
-            return
-        self._stopping, self._failure = False, None
-        started = asyncio.Event()
-        # An empty context: jobs must not inherit a transaction or a job of whoever starts us.
-        self._owner = asyncio.create_task(
-            self._work(started), name=f"worker.{self.worker_id}", context=contextvars.Context()
-        )
-        waiting = asyncio.create_task(started.wait())
-        try:
-            await asyncio.wait({waiting, self._owner}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiting.cancel()
-        if not started.is_set() and self._failure is not None:
-            raise self._failure
+        """Begin to take jobs; raises what ended it before it could."""
+        await self._task.start()
 
     async def stop(self) -> None:
         """Take no more jobs, wait for the running ones, hand back what did not finish."""
-        owner = self._owner
-        if owner is None:
-            return
-        self._stopping = True
-        self._pause.cancel()
-        try:
-            await asyncio.wait({owner})
-        except asyncio.CancelledError:
-            owner.cancel()
-            raise
-        self._owner = None
+        await self._task.stop()
 
     async def wait(self) -> None:
         """Return when it was stopped, or is not running; raise what ended it against its will."""
-        owner = self._owner
-        if owner is not None:
-            await asyncio.wait({owner})
-        if self._failure is not None:
-            raise self._failure
+        await self._task.wait()
 
     async def drain(self) -> int:
         """Do every job that can be done now, and those they enqueue, then return how many.
 
         For tests and one-off runs, instead of ``start``; jobs that are due later stay.
         """
-        self._holder, self._host = lease_token(), asyncio.current_task()
+        self._holder = lease_token()
         before = sum(self._done.values())
         try:
             async with anyio.create_task_group() as tasks:
+                self._pool.open(tasks)
                 tasks.start_soon(self._keep_leases)
                 while True:
                     await self._queue.tend()
-                    await self._take(tasks)
-                    if not self._held:
+                    await self._pool.claim()
+                    if self._pool.held:
+                        await self._pool.wait_until_idle()
+                    elif self._waits_for_suspect:
+                        await self._pool.wait_until_freed()
+                    else:
                         break
-                    await self._idle.wait()
                 tasks.cancel_scope.cancel()
         finally:
             with anyio.move_on_after(_CLEANUP_SECONDS, shield=True):
@@ -180,97 +155,95 @@ class TaskWorker:
     @property
     def is_alive(self) -> bool:
         """True while it takes jobs."""
-        return self._owner is not None and not self._owner.done()
+        return self._task.is_running
 
     @property
     def failure(self) -> BaseException | None:
         """What ended it against its will."""
-        return self._failure
+        return self._task.failure
 
     def is_busy(self) -> bool:
         """True while a handler runs."""
-        return self._running > 0
+        return self._pool.running > 0
 
     def get_stats(self) -> dict[str, Any]:
         """What it does and has done."""
         return {
             "worker_id": self.worker_id,
             "running": self.is_alive,
-            "busy": self._running,
-            "held": len(self._held),
+            "busy": self._pool.running,
+            "held": len(self._pool.held),
             "concurrency": self.config.concurrency,
             "queues": list(self.config.queues),
             **self._done,
         }
 
-    # --- the loops ------------------------------------------------------------------------------
+    # --- the loop -------------------------------------------------------------------------------
 
-    async def _work(self, started: asyncio.Event) -> None:
-        self._holder, self._host = lease_token(), asyncio.current_task()
+    async def _work(self, task: BackgroundTask) -> None:
+        self._holder = lease_token()
         try:
-            async with (
-                self._queue.listening("work") as news,
-                anyio.create_task_group() as tasks,
-            ):
-                tasks.start_soon(self._keep_leases)
-                started.set()
-                await self._claim_until_stopped(news, tasks)
-                await self._let_running_end()
-                tasks.cancel_scope.cancel()
-        except Exception as error:
-            self._failure = error  # health tells, and ``start`` when it was too early
-            logger.exception("the worker pool died", worker=self.worker_id)
+            await call(self._work_until_stopped, task)
+        except Exception:
+            logger.exception("the worker pool failed", worker=self.worker_id)
+            raise  # health reports it, and ``start`` when it was too early
         finally:
             with anyio.move_on_after(_CLEANUP_SECONDS, shield=True):
                 await self._hand_back()
 
-    async def _claim_until_stopped(self, news: NewsProtocol, tasks: TaskGroup) -> None:
-        failures = 0
-        while not self._stopping:
-            try:
-                full = await self._take(tasks)
-                await self._paused(self._freed.wait() if full else self._work_comes(news))
-                failures = 0
-            except TaskQueueError as error:
-                failures += 1
-                logger.warning(
-                    "cannot take jobs", worker=self.worker_id, error=str(error), tries=failures
-                )
-                await self._paused(anyio.sleep(_AGAIN.delay(failures)))
+    async def _work_until_stopped(self, task: BackgroundTask) -> None:
+        async with self._queue.listening("work") as self._news, anyio.create_task_group() as tasks:
+            self._pool.open(tasks, task.stopping)
+            tasks.start_soon(self._keep_leases)
+            task.set_ready()
+            await self._pool.claim_until_stopped()
+            await self._pool.drain(self.config.drain_timeout)
+            tasks.cancel_scope.cancel()
 
-    async def _paused(self, waiting: Coroutine[Any, Any, Any]) -> None:
-        """Wait, but not longer than until ``stop``."""
-        with anyio.CancelScope() as self._pause:
-            if self._stopping:
-                self._pause.cancel()
-            await waiting
-        self._freed.clear()
+    def _on_outage(self, error: Exception, failures: int) -> None:
+        if not isinstance(error, TaskQueueError) or is_file_lost(error):
+            raise error
+        logger.warning("cannot take jobs", worker=self.worker_id, error=str(error), tries=failures)
 
-    async def _take(self, tasks: TaskGroup) -> bool:
-        """Claim as many as there is room for; True when the room is used up."""
-        room = self.config.concurrency + self.config.prefetch - len(self._held)
-        if room <= 0:
-            return True
+    async def _claim(self, room: int) -> int:
+        if self._suspect is not None or self._waits_for_suspect:
+            return room
         claims = await self._queue.claim(self._holder, room, self.config.queues, self.config.lease)
+        suspects: list[_Run] = []
         for claim in claims:
             run = _Run(claim)
-            self._held[run.key] = run
-            self._waiting.append(run)
-        self._start_waiting(tasks)
-        return len(claims) >= room
-
-    def _start_waiting(self, tasks: TaskGroup) -> None:
-        while self._waiting and self._running < self.config.concurrency:
-            self._running += 1
-            self._idle.clear()
-            run = self._waiting.popleft()
-            if self._resting:
-                self._resting.pop().set_result(run)
+            if _is_suspect(claim):
+                suspects.append(run)
             else:
-                tasks.start_soon(self._perform_many, run)
+                self._pool.add(run)
+        if suspects:
+            await self._admit_one(suspects)
+        return len(claims)
 
-    async def _work_comes(self, news: NewsProtocol) -> None:
+    async def _admit_one(self, suspects: list[_Run]) -> None:
+        """Keep the first suspect and hand back the others: what is not held is not counted."""
+        for run in suspects:
+            self._pool.hold(run)
+        self._waits_for_suspect = not suspect_lock.try_acquire(self._suspect_ended)
+        if not self._waits_for_suspect:
+            self._suspect = suspects.pop(0)
+        await self._release(suspects)
+        if self._suspect is not None:
+            self._pool.add(self._suspect, first=True)
+
+    def _suspect_ended(self) -> None:
+        """That of another pool."""
+        self._waits_for_suspect = False
+        self._pool.wake()
+
+    def _end_suspect(self) -> None:
+        if self._suspect is not None:
+            self._suspect = None
+            suspect_lock.release()
+
+    async def _wait_for_work(self) -> None:
         """Wait until there may be work; look for due jobs and dead workers on the way."""
+        assert self._news is not None, "it listens"
         left = self._next_tend - clock.monotonic()
         if left <= 0:
             due = await self._queue.tend()
@@ -278,7 +251,7 @@ class TaskWorker:
             left = _TEND_AT_LEAST_SECONDS if due is None else max(due, 0.001)
             left = min(left, _TEND_AT_LEAST_SECONDS)
             self._next_tend = clock.monotonic() + left
-        if await news.wait(at_most=left):
+        if await self._news.wait(at_most=left):
             # The news may be a job with a time: ask for the next one again, soon.
             self._next_tend = min(self._next_tend, clock.monotonic() + _TEND_SECONDS)
 
@@ -287,46 +260,42 @@ class TaskWorker:
         lease = self.config.lease
         async with self._queue.listening("cancel") as news:
             while True:
-                await news.wait(at_most=lease / _BEATS)
-                runs = list(self._held.values())
+                await news.wait(at_most=lease / RENEWALS_PER_LEASE)
+                runs = list(self._pool.held.values())
                 if not runs:
                     continue
                 try:
                     states = await self._queue.extend([run.claim for run in runs], lease)
                 except TaskQueueError as error:
+                    if is_file_lost(error):
+                        raise
                     logger.warning("cannot renew leases", worker=self.worker_id, error=str(error))
                     continue
                 for run, state in zip(runs, states, strict=True):
                     self._note(run, state)
-                self._teller.gauge("running", self._running, worker=self.worker_id)
+                self._emitter.gauge("running", self._pool.running, worker=self.worker_id)
 
     def _note(self, run: _Run, state: LeaseState) -> None:
-        if run.key not in self._held or run.is_reported:
+        if run.key not in self._pool.held:
             return
         if state is LeaseState.LOST:
-            run.stop(_Why.LOST)
+            run.stop(StopReason.LOST)
         elif state is LeaseState.CANCEL_REQUESTED:
-            run.stop(_Why.ASKED)
+            run.stop(StopReason.CANCELLED)
 
-    async def _let_running_end(self) -> None:
-        """The graceful part of ``stop``: first wait, then interrupt."""
-        for run in self._waiting:
-            run.stop(_Why.STOPPED)
-        unstarted = list(self._waiting)
-        self._waiting.clear()
-        for run in unstarted:
-            await self._report(run, JobEnd(claim=run.claim, kind=EndKind.RELEASED))
-        with anyio.move_on_after(self.config.drain_timeout):
-            await self._idle.wait()
-        for run in list(self._held.values()):
-            run.stop(_Why.STOPPED)
-        await self._idle.wait()
+    async def _release(self, runs: Sequence[_Run]) -> None:
+        """Hand back what has not begun."""
+        async with anyio.create_task_group() as tasks:  # they are written together
+            for run in runs:
+                end = JobEnd(claim=run.claim, kind=EndKind.RELEASED)
+                tasks.start_soon(self._report, run, end)
+        if self._suspect in runs:
+            self._end_suspect()
 
     async def _hand_back(self) -> None:
         """After a cancellation or a death: what is still held can run elsewhere at once."""
-        left, self._held, self._running = list(self._held.values()), {}, 0
-        self._waiting.clear()
-        self._idle.set()
+        left = self._pool.clear()
+        self._end_suspect()
         if left:
             ends = [JobEnd(claim=run.claim, kind=EndKind.RELEASED) for run in left]
             try:
@@ -341,46 +310,20 @@ class TaskWorker:
 
     # --- one job --------------------------------------------------------------------------------
 
-    async def _perform_many(self, run: _Run) -> None:
-        """One of up to ``concurrency`` tasks; it ends with the task group.
-
-        A task for every job took a quarter more CPU, in memory and on PostgreSQL. What was not
-        reported stays held: ``_hand_back`` gives it back.
-        """
-        while True:
-            try:
-                await stepped(contextvars.copy_context(), self._perform(run))
-            finally:
-                self._running -= 1
-                self._freed.set()
-                if not self._running and not self._waiting:
-                    self._idle.set()
-            if self._waiting:
-                self._running += 1
-                run = self._waiting.popleft()
-            else:
-                run = await self._rest()
-
-    async def _rest(self) -> _Run:
-        called: asyncio.Future[_Run] = asyncio.get_running_loop().create_future()
-        self._resting.append(called)
-        try:
-            return await called
-        except asyncio.CancelledError:
-            if called in self._resting:  # else it got a run, which is handed back
-                self._resting.remove(called)
-            raise
-
     async def _perform(self, run: _Run) -> None:
-        if run.why is not None:
-            end = self._unsuccessful(run, None, None)
-        elif self._tracer is None:
-            end = await self._tried(run)
-        else:
-            end = await self._traced(run, self._tracer)
-        await self._report(run, end)
+        try:
+            if run.stop_reason is not None:
+                end = self._unsuccessful(run, None, None)
+            elif self._tracer is None:
+                end = await self._try(run)
+            else:
+                end = await self._trace(run, self._tracer)
+            await self._report(run, end)
+        finally:
+            if run is self._suspect:
+                self._end_suspect()
 
-    async def _traced(self, run: _Run, tracer: TracerProtocol) -> JobEnd:
+    async def _trace(self, run: _Run, tracer: TracerProtocol) -> JobEnd:
         job = run.claim.job
         parent = tracer.extract_context(job.trace_context) if job.trace_context else None
         facts = {
@@ -390,14 +333,14 @@ class TaskWorker:
             "job.attempt": job.retry_count + 1,
         }
         with tracer.start_span(f"tasks.run {job.name}", facts, parent) as span:
-            end = await self._tried(run)
+            end = await self._try(run)
             span.set_attribute("job.end", end.kind.value)
             if run.error is not None:
                 span.record_exception(run.error)
                 span.set_status("error", end.error)
         return end
 
-    async def _tried(self, run: _Run) -> JobEnd:
+    async def _try(self, run: _Run) -> JobEnd:
         job, began = run.claim.job, clock.monotonic()
         context = run.context = JobContext(
             job,
@@ -406,45 +349,39 @@ class TaskWorker:
             progress=self._progress,
         )
         enter(context)
-        if self._teller.reaches(JobStarted):
-            await self._teller.tell(_started(run, self.worker_id))
+        if self._emitter.has_subscribers(JobStarted):
+            await self._emitter.publish(JobStarted, partial(_build_started, run, self.worker_id))
         value: Any = None
         error: Exception | None = None
         handler: Handler | None = None
-        with run.scope:
-            if job.timeout is not None:
-                run.scope.deadline = anyio.current_time() + job.timeout
-            try:
-                handler = self._handler(job.name)
-                value = await handler(*job.args, **job.kwargs)
-            except BaseException as raised:
-                # The boundary to code of others.
-                if isinstance(raised, asyncio.CancelledError) and self._is_being_cancelled():
-                    raise
-                error = as_failure(raised)
-                if error is None:
-                    raise
+        try:
+            with run.scope:
+                if job.timeout is not None:
+                    run.scope.deadline = anyio.current_time() + job.timeout
+                try:
+                    handler = self._handler(job.name)
+                    value = await call(
+                        partial(handler, *job.args, **job.kwargs), host=self._pool.host
+                    )
+                except Exception as raised:  # noqa: BLE001 - the boundary to code of others
+                    error = raised
+            is_cancelled = run.scope.cancelled_caught
+        except asyncio.CancelledError as raised:
+            # Where a handler cancels its own task as the scope is cancelled, the scope lets its
+            # cancellation through: it must not end the pool.
+            await take_back_cancellation(self._pool.host)
+            if as_failure(raised) is None:
+                raise
+            is_cancelled = True
         run.seconds, run.error = clock.monotonic() - began, error
-        if run.scope.cancelled_caught and not run.is_stopped:
+        if is_cancelled and run.stop_reason is None:
             error = run.error = JobTimeoutError(
                 f"job {job.id} took longer than {job.timeout:g} s",
                 details={"job_id": job.id, "name": job.name, "timeout": job.timeout},
             )
-        if run.scope.cancelled_caught or error is not None:
+        if is_cancelled or error is not None:
             return self._unsuccessful(run, handler, error)
         return JobEnd(claim=run.claim, kind=EndKind.COMPLETED, value=value)
-
-    def _is_being_cancelled(self) -> bool:
-        """Whether a scope around this task, or the task of the whole pool, is cancelled."""
-        if anyio.current_effective_deadline() == -math.inf:
-            return True
-        if self._host is not None and self._host.cancelling():
-            return True
-        task = asyncio.current_task()
-        assert task is not None
-        while task.cancelling():  # by its own handler: the next job must not see it
-            task.uncancel()
-        return False
 
     def _handler(self, name: str) -> Handler:
         """The registry may hold plain functions: they are looked at once."""
@@ -458,9 +395,9 @@ class TaskWorker:
 
     def _unsuccessful(self, run: _Run, handler: Handler | None, error: Exception | None) -> JobEnd:
         claim, job = run.claim, run.claim.job
-        if run.why is _Why.ASKED:
+        if run.stop_reason is StopReason.CANCELLED:
             return JobEnd(claim=claim, kind=EndKind.CANCELLED, reason="asked")
-        if run.why is not None:  # stopped or lost: nothing can be said about the job itself
+        if run.stop_reason is not None:  # stopped or lost: nothing can be said about the job itself
             return JobEnd(claim=claim, kind=EndKind.RELEASED)
         assert error is not None
         text = _text(error)
@@ -471,13 +408,8 @@ class TaskWorker:
         if attempt > job.max_retries:
             return JobEnd(claim=claim, kind=EndKind.FAILED, error=text, reason="exhausted")
         if not isinstance(error, NoHandlerError):
-            logger.warning(
-                "job will be tried again",
-                job=job.id,
-                handler=job.name,
-                error=text,
-                exc_info=error,
-            )
+            # The last failure is logged with its traceback, when it is written.
+            logger.info("job will be tried again", job=job.id, handler=job.name, error=text)
         return JobEnd(claim=claim, kind=EndKind.RETRY, error=text, delay=retry.delay(attempt))
 
     async def _report(self, run: _Run, end: JobEnd) -> None:
@@ -497,15 +429,14 @@ class TaskWorker:
                         job=run.claim.job.id,
                         error=str(error),
                     )
-                    self._held.pop(run.key, None)
+                    self._pool.forget(run)
                     return
                 await anyio.sleep(_AGAIN.delay(tries))
-        self._held.pop(run.key, None)
-        self._freed.set()
+        self._pool.forget(run)
         if accepted:
             await self._tell(run, end)
         else:
-            self._teller.count("lost", name=run.claim.job.name, queue=run.claim.job.queue)
+            self._emitter.count("lost", name=run.claim.job.name, queue=run.claim.job.queue)
             logger.warning(
                 "the lease of a job was lost; what it did here does not count",
                 job=run.claim.job.id,
@@ -519,20 +450,20 @@ class TaskWorker:
             self._next_tend = min(self._next_tend, clock.monotonic() + end.delay)
         if kind is EndKind.RELEASED:
             return
-        if self._teller.measures:
-            self._teller.count("finished", name=job.name, queue=job.queue, status=_COUNTED[kind])
-            self._teller.observe("seconds", run.seconds, name=job.name, queue=job.queue)
+        if self._emitter.metrics is not None:
+            self._emitter.count("finished", name=job.name, queue=job.queue, status=_COUNTED[kind])
+            self._emitter.observe("seconds", run.seconds, name=job.name, queue=job.queue)
         if kind is EndKind.FAILED:
             logger.error(
-                "job failed for good",
+                "job failed permanently",
                 job=job.id,
                 handler=job.name,
                 reason=end.reason,
                 error=end.error,
                 exc_info=run.error,
             )
-        if self._teller.reaches(_EVENTS[kind]):
-            await self._teller.tell(_ended(run, end))
+        if self._emitter.has_subscribers(_EVENTS[kind]):
+            await self._emitter.publish(_EVENTS[kind], partial(_build_ended, run, end))
         if run.context is not None and run.context.has_reported and kind is not EndKind.RETRY:
             await self._end_progress(job.id, end)
 
@@ -554,42 +485,30 @@ class TaskWorker:
         return state is not LeaseState.LOST
 
 
-class _Why(Enum):
-    """Why a handler was told to stop."""
-
-    ASKED = auto()  # somebody cancelled the job
-    LOST = auto()  # the lease is over
-    STOPPED = auto()  # the pool stops
-
-
-class _Run:
+class _Run(LeasedRun):
     """A claimed job on its way through the pool."""
 
-    __slots__ = ("claim", "context", "error", "is_reported", "key", "scope", "seconds", "why")
+    __slots__ = ("claim", "context", "error", "seconds")
 
     def __init__(self, claim: ClaimedJob) -> None:
+        super().__init__((claim.position, claim.fence))
         self.claim = claim
-        self.key = (claim.position, claim.fence)
-        self.scope = anyio.CancelScope()
-        self.why: _Why | None = None
         self.context: JobContext | None = None
-        self.is_reported = False
         self.seconds = 0.0
         # what the handler raised
         self.error: Exception | None = None
 
-    @property
-    def is_stopped(self) -> bool:
-        """True when it was told to stop; that happens while its handler is awaited."""
-        return self.why is not None
+    def stop(self, reason: StopReason) -> None:
+        """Also tell the handler, which may ask."""
+        super().stop(reason)
+        if self.context is not None:
+            self.context.cancelled = self.stop_reason is not None
 
-    def stop(self, why: _Why) -> None:
-        """Cancel the handler; the first reason counts."""
-        if self.why is None:
-            self.why = why
-            if self.context is not None:
-                self.context.cancelled = True
-            self.scope.cancel()
+
+def _is_suspect(claim: ClaimedJob) -> bool:
+    """One loss may have any cause; who was lost twice, or has no more left, may be the cause."""
+    job = claim.job
+    return job.lost_count > 0 and job.lost_count >= min(2, job.max_deliveries - 1)
 
 
 _COUNTED = {
@@ -609,7 +528,7 @@ _EVENTS: dict[EndKind, type[JobEvent]] = {
 }
 
 
-def _ended(run: _Run, end: JobEnd) -> JobEvent:
+def _build_ended(run: _Run, end: JobEnd) -> JobEvent:
     """The event of ``_EVENTS`` for this end."""
     job = run.claim.job
     facts: dict[str, Any] = {"job_id": job.id, "name": job.name, "queue": job.queue}
@@ -623,7 +542,7 @@ def _ended(run: _Run, end: JobEnd) -> JobEvent:
     return JobFailed(**facts, reason=end.reason, error=end.error)
 
 
-def _started(run: _Run, worker_id: str) -> JobStarted:
+def _build_started(run: _Run, worker_id: str) -> JobStarted:
     job = run.claim.job
     return JobStarted(
         job_id=job.id,

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from attrs import frozen
 
-from lexigram.contracts.core.di import ContainerResolverProtocol
+from lexigram.contracts.core.di import ContainerRegistrarProtocol, ContainerResolverProtocol
 from lexigram.contracts.infra.schedule.errors import InvalidScheduleError, ScheduleExistsError
 from lexigram.contracts.infra.schedule.types import (
     CallbackTarget,
@@ -17,6 +17,7 @@ from lexigram.contracts.infra.schedule.types import (
     MisfirePolicy,
     Schedule,
 )
+from lexigram.di.signature import parameters
 from lexigram.schedule.callbacks import Callback
 from lexigram.schedule.definition import written
 from lexigram.schedule.ticks import Calendar
@@ -107,6 +108,12 @@ class Declarations:
                 )
         return cls(schedules=tuple(schedules.values()), functions=functions)
 
+    def check(self, container: ContainerRegistrarProtocol) -> None:
+        """Have what the functions ask for checked with the graph, when it is frozen."""
+        for name, function in self.functions.items():
+            role = f"schedule {name!r}"
+            container.check_entry(function, given=_firing_names(function), role=role)
+
     def callbacks(self, container: ContainerResolverProtocol) -> dict[str, Callback]:
         """The functions with their parameters injected, each call in a scope of its own."""
         return {name: _injected(container, function) for name, function in self.functions.items()}
@@ -117,12 +124,13 @@ def _check(schedule: Schedule) -> None:
     written(schedule)
 
 
+def _firing_names(function: Callable[..., Any]) -> list[str]:
+    """Names of the parameters that get the tick."""
+    return [item.name for item in parameters(function) if item.key is Firing]
+
+
 def _injected(container: ContainerResolverProtocol, function: Callable[..., Any]) -> Callback:
-    wanted = [
-        parameter.name
-        for parameter in inspect.signature(function, eval_str=True).parameters.values()
-        if parameter.annotation is Firing
-    ]
+    wanted = _firing_names(function)
     entry: Any = container.entry
     call = entry(function, given=wanted)
 
