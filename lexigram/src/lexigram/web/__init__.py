@@ -1,4 +1,4 @@
-"""The web host: routes, probes and figures of a running application over HTTP; extra ``[web]``."""
+"""The web host: routes, probes and metrics of a running application over HTTP; extra ``[web]``."""
 
 from typing import TYPE_CHECKING
 
@@ -7,9 +7,13 @@ if TYPE_CHECKING:
     from lexigram.web.config import WebConfig
     from lexigram.web.errors import (
         BodyTooLargeError,
+        CrossSiteError,
+        HeadersTooLargeError,
         HostRefusedError,
         RequestInvalidError,
+        RequestTimeoutError,
         ShuttingDownError,
+        TooManyConnectionsError,
         UnauthenticatedError,
         WebBindError,
         WebError,
@@ -32,21 +36,24 @@ else:
             "lexigram.web.config": ["WebConfig"],
             "lexigram.web.errors": [
                 "BodyTooLargeError",
+                "CrossSiteError",
+                "HeadersTooLargeError",
                 "HostRefusedError",
                 "RequestInvalidError",
+                "RequestTimeoutError",
                 "ShuttingDownError",
+                "TooManyConnectionsError",
                 "UnauthenticatedError",
                 "WebBindError",
                 "WebError",
                 "WebInjectionError",
                 "WebRouteError",
             ],
-            "lexigram.web.host": ["WebHost"],
+            # Not from their modules: the host names the extra that is missing.
+            "lexigram.web.host": ["Address", "Problem", "WebHost"],
             "lexigram.web.inject": ["Inject", "current_caller"],
             "lexigram.web.module": ["WebModule"],
-            "lexigram.web.problems": ["Problem"],
             "lexigram.web.provider": ["WebProvider"],
-            "lexigram.web.server": ["Address"],
         },
     )
 
@@ -54,11 +61,15 @@ __all__ = [
     "Address",
     "BodyTooLargeError",
     "Caller",
+    "CrossSiteError",
+    "HeadersTooLargeError",
     "HostRefusedError",
     "Inject",
     "Problem",
     "RequestInvalidError",
+    "RequestTimeoutError",
     "ShuttingDownError",
+    "TooManyConnectionsError",
     "UnauthenticatedError",
     "WebBindError",
     "WebConfig",

@@ -18,6 +18,10 @@ from lexigram.web.config import WebConfig
 
 SHORTEST_KEY = 16  # characters: what is shorter can be guessed
 HASHED = "sha256:"
+# They change nothing, so any page may send them.
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+# RFC 9110: a name, an address, or an IPv6 address in brackets; then perhaps a port.
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::\d*)?")
 _SHA256 = re.compile(r"sha256:[0-9a-f]{64}")
 
 Headers = Mapping[bytes, bytes]
@@ -93,14 +97,38 @@ def is_local_name(host: bytes | None) -> bool:
     """
     if host is None:
         return True  # HTTP/1.0; browsers always send one
-    text = host.decode("latin-1").strip().lower()
-    name = text[1:].partition("]")[0] if text.startswith("[") else text.rpartition(":")[0] or text
+    found = _HOST.fullmatch(host.decode("latin-1").strip().lower())
+    if found is None:
+        return False
+    name = found["v6"] or found["name"]
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def is_cross_site(method: str, headers: Headers, caller: Caller | None) -> bool:
+    """True for a request with which a page of another site would change something here.
+
+    A browser lets any page send forms, and JSON called text, to this host, with the session of a
+    proxy if there is one; it says where they come from, and a page cannot change what it says. A
+    key is not sent by itself. What says nothing is no browser.
+    """
+    if method in SAFE_METHODS or (caller is not None and caller.via == "key"):
+        return False
+    site = headers.get(b"sec-fetch-site")
+    if site is not None:
+        # none: the address was typed. A page of another port is same-site, and still foreign.
+        return site.lower() not in {b"same-origin", b"none"}
+    origin = headers.get(b"origin")
+    if origin is None:
+        return False
+    names = {headers.get(b"host", b"").lower()}
+    if caller is not None:  # let in by a trusted proxy, which may call the host by another name
+        names.add(headers.get(b"x-forwarded-host", b"").lower())
+    return origin.lower().partition(b"://")[2] not in names - {b""}
 
 
 def _key_in(headers: Headers) -> bytes | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from attrs import Attribute, field, frozen
-from attrs.validators import and_, ge, gt, le, min_len
+from attrs.validators import and_, ge, gt, le, min_len, optional
 
 from lexigram.config import BaseConfig, SecretStr, doc, secret
 
@@ -51,6 +51,31 @@ class WebConfig(BaseConfig):
         default=10 * 1024 * 1024,
         validator=gt(0),
         metadata=doc("Largest body of a request; more is refused with 413."),
+    )
+    header_timeout: float = field(
+        default=10.0,
+        validator=gt(0),
+        metadata=doc("Seconds a client may take to send the headers of a request."),
+    )
+    body_timeout: float = field(
+        default=60.0,
+        validator=gt(0),
+        metadata=doc("Seconds to wait for the body of a request in all; more is refused with 408."),
+    )
+    send_timeout: float = field(
+        default=60.0,
+        validator=gt(0),
+        metadata=doc("Seconds a client may take nothing of a response; then it is cut off."),
+    )
+    max_connections: int = field(
+        default=512,
+        validator=gt(0),
+        metadata=doc("Connections at the same time; more are refused with 503."),
+    )
+    handler_timeout: float | None = field(
+        default=None,
+        validator=optional(gt(0)),
+        metadata=doc("Seconds until an endpoint must begin to answer; then 504. None: no limit."),
     )
     cancel_on_disconnect: bool = field(
         default=True,

@@ -27,6 +27,7 @@ class WebInjectionError(WebError):
     """An endpoint asks for a service that cannot be given to it."""
 
     code = "LEX_ERR_WEB_004"
+    is_retryable = False
 
 
 class UnauthenticatedError(WebError):
@@ -47,13 +48,37 @@ class HostRefusedError(WebError):
     code = "LEX_ERR_WEB_007"
 
 
+class RequestInvalidError(WebError):
+    """The request does not fit what the endpoint takes; each problem is listed by its path."""
+
+    code = "LEX_ERR_WEB_008"
+
+
 class ShuttingDownError(WebError):
     """The host stopped, and the request had not ended within ``web.drain_timeout``."""
 
     code = "LEX_ERR_WEB_009"
 
 
-class RequestInvalidError(WebError):
-    """The request does not fit what the endpoint takes; each problem is listed by its path."""
+class RequestTimeoutError(WebError):
+    """The body of the request did not arrive within ``web.body_timeout``."""
 
-    code = "LEX_ERR_WEB_008"
+    code = "LEX_ERR_WEB_010"
+
+
+class TooManyConnectionsError(WebError):
+    """``web.max_connections`` are open; others are refused."""
+
+    code = "LEX_ERR_WEB_011"
+
+
+class HeadersTooLargeError(WebError):
+    """Path, query and headers of the request are larger than 16 KiB."""
+
+    code = "LEX_ERR_WEB_013"
+
+
+class CrossSiteError(WebError):
+    """A page of another site sent a request that may change something."""
+
+    code = "LEX_ERR_WEB_012"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -14,9 +15,9 @@ from lexigram.contracts.observability.metrics import MetricsProtocol
 from lexigram.contracts.observability.tracing import TracerProtocol
 from lexigram.contracts.web import RouteContributorProtocol
 from lexigram.observability.errors import MissingLibraryError
-from lexigram.web.auth import Guard
+from lexigram.web.auth import Guard, check_keys
 from lexigram.web.config import WebConfig
-from lexigram.web.errors import WebError
+from lexigram.web.errors import WebBindError, WebError
 
 try:
     from fastapi import APIRouter, FastAPI
@@ -61,6 +62,7 @@ class WebHost:
         self._installed = installed
         self._problems = Problems(statuses)
         self._gate: Gate | None = None
+        self._server: Server | None = None
         self._left_out: list[LeftOut] = []
         self.config = config
         self.is_draining = False
@@ -90,19 +92,32 @@ class WebHost:
         """Requests that are being answered."""
         return self._gate.in_flight if self._gate is not None else 0
 
+    @property
+    def connections(self) -> int:
+        """Connections that are open."""
+        return self._server.connections if self._server is not None else 0
+
     @asynccontextmanager
     async def serving(
-        self, *, host: str | None = None, port: int | None = None
+        self,
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        bound: socket.socket | None = None,
     ) -> AsyncIterator[Address]:
-        """Accept requests while the block lasts; ``host`` and ``port`` go before the configured."""
-        config = _at(self.config, host, port)
+        """Accept requests while the block lasts; ``host`` and ``port`` go before the configured.
+
+        ``bound`` is a socket of ``listen``, where that had to happen before the application
+        started; it is closed in any case.
+        """
         gate = self.asgi
-        bound = await bind(config, Guard(config))
+        if bound is None:
+            bound = await listen(self.config, host=host, port=port)
         self.address = address_of(bound)
         failure: Exception | None = None
         try:
             async with self._lifespan(), anyio.create_task_group() as tasks:
-                server = Server(gate, config)
+                server = self._server = Server(gate, self.config)
                 await tasks.start(server.run_on, bound)
                 try:
                     yield self.address
@@ -113,7 +128,7 @@ class WebHost:
                         await self._drain(server, gate)
         finally:
             bound.close()
-            self.address = None
+            self.address = self._server = None
         if failure is not None:
             raise failure
 
@@ -190,6 +205,19 @@ class WebHost:
         self.is_draining = False
 
 
+async def listen(
+    config: WebConfig, *, host: str | None = None, port: int | None = None
+) -> socket.socket:
+    """A listening socket where the configuration says, or ``host`` and ``port``.
+
+    ConfigurationError when a key is none, WebBindError when the place must not or cannot be
+    served; then nothing was bound.
+    """
+    check_keys(config)
+    config = _at(config, host, port)
+    return await bind(config, Guard(config))
+
+
 def _at(config: WebConfig, host: str | None, port: int | None) -> WebConfig:
     from attrs import evolve
 
@@ -198,4 +226,10 @@ def _at(config: WebConfig, host: str | None, port: int | None) -> WebConfig:
         changes["host"] = host
     if port is not None:
         changes["port"] = port
-    return evolve(config, **changes) if changes else config
+    try:
+        return evolve(config, **changes) if changes else config
+    except (TypeError, ValueError) as error:
+        raise WebBindError(
+            f"cannot listen on {config.host if host is None else host!r}:{port}: {error}",
+            hint="give a host, and a port from 0 (one that is free) to 65535",
+        ) from error

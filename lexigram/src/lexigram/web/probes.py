@@ -59,8 +59,8 @@ def probes(
         result = await app.startup_check()
         return answer(result, who, well=result.status is HealthStatus.HEALTHY)
 
-    @router.get("/metrics", summary="Figures for Prometheus", response_class=PlainTextResponse)
-    async def figures() -> Response:
+    @router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
+    async def render_metrics() -> Response:
         if not isinstance(metrics, MetricsTextProtocol):
             raise HTTPException(
                 404,

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lexigram.concurrency import CallTimeoutError
 from lexigram.contracts.core.errors import (
     DomainError,
     InfrastructureError,
@@ -28,9 +29,13 @@ from lexigram.contracts.data.sql.database import UniqueViolationError
 from lexigram.contracts.infra.resilience.errors import ResilienceError
 from lexigram.web.errors import (
     BodyTooLargeError,
+    CrossSiteError,
+    HeadersTooLargeError,
     HostRefusedError,
     RequestInvalidError,
+    RequestTimeoutError,
     ShuttingDownError,
+    TooManyConnectionsError,
     UnauthenticatedError,
     WebError,
 )
@@ -53,12 +58,17 @@ STATUSES: Final[Mapping[type[Exception], int]] = {
     InfrastructureError: 503,
     UnauthenticatedError: 401,
     HostRefusedError: 403,
+    CrossSiteError: 403,
     BodyTooLargeError: 413,
+    HeadersTooLargeError: 431,
+    RequestTimeoutError: 408,
     RequestInvalidError: 422,
+    TooManyConnectionsError: 503,
     ShuttingDownError: 503,
+    CallTimeoutError: 504,
 }
 # Their message is written for the one who asked; others may name tables, hosts and files.
-_TOLD = (DomainError, WebError, BlobNotFoundError, BlobPathError)
+_PUBLIC = (DomainError, WebError, BlobNotFoundError, BlobPathError)
 
 _log = logging.getLogger(__name__)
 
@@ -118,9 +128,11 @@ class Problems:
             return self.response(request.scope, error.__cause__)
         status = error.status_code
         detail: Any = error.detail  # FastAPI allows anything that JSON has
-        told = detail if isinstance(detail, str) else None
-        problem = _problem(request.scope, status, f"HTTP_{status}", told)
-        if told is None:
+        text = detail if isinstance(detail, str) else None
+        if status == 405 and error.headers and (allowed := error.headers.get("Allow")):
+            text = f"{request.method} is not allowed here: use {allowed}"
+        problem = _problem(request.scope, status, f"HTTP_{status}", text)
+        if text is None:
             problem.details = {"detail": to_jsonable_python(detail, fallback=str)}
         return _response(problem, error.headers)
 
@@ -145,8 +157,8 @@ class Problems:
         """The response to an error, also outside FastAPI."""
         status = self._status(error)
         code = error.code if isinstance(error, LexigramError) else WebError.code
-        told = error.message if isinstance(error, _TOLD) and status < 500 else None
-        problem = _problem(scope, status, code, told)
+        text = error.message if isinstance(error, _PUBLIC) and status < 500 else None
+        problem = _problem(scope, status, code, text)
         problem.type = _type_of(code)
         if isinstance(error, DomainError) and status < 500 and error.details:
             problem.details = to_jsonable_python(error.details, fallback=str)

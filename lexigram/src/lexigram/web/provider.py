@@ -49,7 +49,7 @@ class WebProvider(Provider):
         self._host: WebHost | None = None
 
     async def register(self, container: ContainerRegistrarProtocol) -> None:
-        """Bind configuration and host; a key that is none is told before anything starts."""
+        """Bind configuration and host; an invalid key is reported before anything starts."""
         check_keys(self.config)
 
         def make(app: Application) -> WebHost:
@@ -72,5 +72,8 @@ class WebProvider(Provider):
             status=HealthStatus.DEGRADED if missing else HealthStatus.HEALTHY,
             message=f"listening on {listening}" if listening else "not listening",
             error="; ".join(f"{item.contributor}: {item.reason}" for item in missing) or None,
-            details={"in_flight": host.in_flight if host is not None else 0},
+            details={
+                "in_flight": host.in_flight if host is not None else 0,
+                "connections": host.connections if host is not None else 0,
+            },
         )

@@ -21,7 +21,7 @@ from lexigram.web.inject import SERVICE
 CONTRIBUTORS_GROUP: Final = "lexigram.web.contributors"
 ALL_METHODS: Final = "*"  # what is mounted answers all of them
 
-_PARAMETER = re.compile(r"\{[^}:]*(:[^}]*)?\}")
+_PARAMETER = re.compile(r"\{[^{}:]*(:[^{}]*)?\}")
 _log = logging.getLogger(__name__)
 
 
@@ -97,7 +97,7 @@ class RouteTable:
             )
 
     def _check_services(self, route: RouteContext) -> None:
-        """What an endpoint asks the container for must be there: told now, not by a request."""
+        """What an endpoint asks the container for must be bound: reported now, not by a request."""
         for service in _services(getattr(route, "dependant", None)):
             if not self.container.sees(service):
                 try:
