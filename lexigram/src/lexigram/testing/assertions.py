@@ -17,7 +17,7 @@ def assert_ok(result: Result[T, Any]) -> T:
         case Ok(value):
             return value
         case Err(error):
-            raise _unexpected("Ok", error)
+            raise _build_unexpected_error("Ok", error)
         case _:
             raise AssertionError(f"expected Ok, got {result!r}, which is no Result")
 
@@ -33,7 +33,7 @@ def assert_err(result: Result[Any, Any], kind: type[Any] = object) -> Any:
         case Err(error) if isinstance(error, kind):
             return error
         case Err(error):
-            raise _unexpected(wanted, error)
+            raise _build_unexpected_error(wanted, error)
         case Ok():
             raise AssertionError(f"expected {wanted}, got {result!r}")
         case _:
@@ -70,7 +70,7 @@ def _component(part: HealthCheckResult) -> str:
     return f"{part.status.value:<9} {part.component}{f': {facts}' if facts else ''}"
 
 
-def _unexpected(wanted: str, error: object) -> AssertionError:
+def _build_unexpected_error(wanted: str, error: object) -> AssertionError:
     if not isinstance(error, BaseException):
         return AssertionError(f"expected {wanted}, got Err: {error!r}")
     failure = AssertionError(f"expected {wanted}, got Err: {type(error).__name__}: {error}")

@@ -123,7 +123,7 @@ async def _compose(
         raise TypeError(f"boot takes one application, not {len(apps)}")
     if apps and config is not None:
         raise TypeError("config= is for modules; give it to the application where that is made")
-    app = await _made(apps[0]) if apps else Application("test", _test_config(config))
+    app = await _make_application(apps[0]) if apps else Application("test", _test_config(config))
     app.add_providers(providers)
     known = {id(part) for part in (*apps, *providers)}
     modules: list[Any] = [part for part in parts if id(part) not in known]
@@ -146,7 +146,7 @@ def _is_provider(part: Any) -> bool:
     )
 
 
-async def _made(part: Any) -> Application:
+async def _make_application(part: Any) -> Application:
     app = part if isinstance(part, Application) else part()
     if inspect.isawaitable(app):
         app = await app

@@ -66,19 +66,23 @@ class CapturedLogs:
         """The first record whose message contains ``text``, of at least ``level``."""
         found = self.find(text, level=level)
         if not found:
-            raise AssertionError(f"{_wanted(text, level)} was not logged; {self._told()}")
+            raise AssertionError(
+                f"{_describe_wanted(text, level)} was not logged; {self._describe_logged()}"
+            )
         return found[0]
 
     def assert_not_logged(self, text: str = "", *, level: str = "NOTSET") -> None:
         """No message contains ``text``, or none of at least ``level`` does."""
         if self.find(text, level=level):
-            raise AssertionError(f"{_wanted(text, level)} was logged; {self._told()}")
+            raise AssertionError(
+                f"{_describe_wanted(text, level)} was logged; {self._describe_logged()}"
+            )
 
     def clear(self) -> None:
         """Forget what was logged so far."""
         self.records.clear()
 
-    def _told(self) -> str:
+    def _describe_logged(self) -> str:
         return f"logged were:\n{self.text}" if self.records else "nothing was logged"
 
 
@@ -154,6 +158,6 @@ def _runs(module: str, *functions: str) -> bool:
     return False
 
 
-def _wanted(text: str, level: str) -> str:
+def _describe_wanted(text: str, level: str) -> str:
     least = "" if level == "NOTSET" else f" of at least {level}"
     return f"a message with {text!r}{least}" if text else f"a message{least}"

@@ -35,7 +35,7 @@ _SERVICES_OPTION = "lexigram_services"
 
 @pytest.fixture
 def fake_clock() -> FakeClock:
-    """A clock that moves only when told; it starts at 2025-01-01 00:00 UTC."""
+    """A clock that moves only on request; it starts at 2025-01-01 00:00 UTC."""
     from lexigram.testing.fakes import FakeClock
 
     return FakeClock()
@@ -167,14 +167,14 @@ def _conformance_lines(stats: Mapping[str, list[object]]) -> list[str]:
     undeclared: dict[str, set[str]] = {}
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in stats.get(outcome, []):
-            told = dict(getattr(report, "user_properties", ()))
-            if not isinstance(report, pytest.TestReport) or CONTRACT_PROPERTY not in told:
+            properties = dict(getattr(report, "user_properties", ()))
+            if not isinstance(report, pytest.TestReport) or CONTRACT_PROPERTY not in properties:
                 continue
             suite = report.nodeid.partition("[")[0].rpartition("::")[0]
-            contracts[suite] = str(told[CONTRACT_PROPERTY])
+            contracts[suite] = str(properties[CONTRACT_PROPERTY])
             outcomes.setdefault(suite, Counter())[outcome] += 1
-            if UNDECLARED_PROPERTY in told:
-                undeclared.setdefault(suite, set()).add(str(told[UNDECLARED_PROPERTY]))
+            if UNDECLARED_PROPERTY in properties:
+                undeclared.setdefault(suite, set()).add(str(properties[UNDECLARED_PROPERTY]))
     return [
         f"{suite}: {contract}, {_counts(outcomes[suite])}{_without(undeclared.get(suite))}"
         for suite, contract in sorted(contracts.items())

@@ -86,13 +86,13 @@ def configured_services(lines: Iterable[str]) -> dict[str, Service]:
     """
     services = dict(KNOWN_SERVICES)
     for line in lines:
-        name, host, port = _parsed(line)
+        name, host, port = _parse_line(line)
         known = services.get(name) or Service(name=name, title=name, port=port)
         services[name] = evolve(known, host=host, port=port)
     return services
 
 
-def _parsed(line: str) -> tuple[str, str, int]:
+def _parse_line(line: str) -> tuple[str, str, int]:
     name, _, address = (part.strip() for part in line.partition("="))
     host, _, port = address.rpartition(":")
     if not (name and host and port.isdigit()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 import anyio
 
@@ -15,6 +15,17 @@ T = TypeVar("T")
 HANG_GUARD_SECONDS = 30.0
 _PAUSES = (0.0,) * 20 + (0.001,) * 20  # most states come within a few turns of the event loop
 _LAST_PAUSE = 0.01
+
+
+# The union alone is too much for mypy: it finds no T for an async predicate.
+@overload
+async def wait_until(
+    predicate: Callable[[], Awaitable[T]], *, timeout: float = HANG_GUARD_SECONDS
+) -> T: ...
+
+
+@overload
+async def wait_until(predicate: Callable[[], T], *, timeout: float = HANG_GUARD_SECONDS) -> T: ...
 
 
 async def wait_until(

@@ -1,4 +1,4 @@
-"""Shipped conformance suites: what each contract promises, as tests for whoever implements it.
+"""Shipped conformance suites: what each contract promises, as tests for its implementers.
 
 They import contracts, pytest and anyio only.
 """

@@ -106,7 +106,7 @@ class VectorsSpec(EmbeddingSpec, capability=EmbeddingCapability.VECTORS):
         with pytest.raises(EmbeddingError):
             await subject.embed_texts(wrong)
 
-    async def test_letters_of_any_kind_have_a_vector(
+    async def test_characters_of_any_script_have_a_vector(
         self, subject: EmbeddingProviderProtocol
     ) -> None:
         texts = ["дом у моря", "海辺の家", "🙂🏠", "café naïve", "x = {1: [2]}", "\u200b."]

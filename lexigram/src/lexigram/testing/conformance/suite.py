@@ -1,4 +1,4 @@
-"""The frame of conformance suites: what a contract promises, run on whoever implements it."""
+"""The frame of conformance suites: what a contract promises, run on its implementations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-# Told to the plugin with every test: its contract, and the capability it was skipped for.
+# Reported to the plugin with every test: its contract, and the capability it was skipped for.
 CONTRACT_PROPERTY = "lexigram_contract"
 UNDECLARED_PROPERTY = "lexigram_undeclared"
 
@@ -18,7 +18,7 @@ _CAPABILITY = "__capability__"
 
 
 class ConformanceSuite:
-    """Base of the suites: a suite is made of specs, one class in one file per capability.
+    """Base of the suites: a suite is made of specs, one class per capability.
 
     ::
 
@@ -84,11 +84,11 @@ class ConformanceSuite:
     @pytest.fixture(autouse=True)
     def _declared(self, request: pytest.FixtureRequest) -> None:
         """Skip, in the open, what the implementation does not say it can do."""
-        told = request.node.user_properties
-        told.append((CONTRACT_PROPERTY, self.contract.__name__))
+        properties = request.node.user_properties
+        properties.append((CONTRACT_PROPERTY, self.contract.__name__))
         needed: StrEnum | None = getattr(request.function, _CAPABILITY, None)
         if needed is not None and needed not in self.declared():
-            told.append((UNDECLARED_PROPERTY, needed.value))
+            properties.append((UNDECLARED_PROPERTY, needed.value))
             pytest.skip(f"{request.node.parent.name} does not declare {needed.value!r}")
 
     async def test_the_subject_satisfies_the_contract(self, subject: Any) -> None:
@@ -116,7 +116,7 @@ def conformance_suite(
 
     @pytest.fixture
     async def subject(_self: ConformanceSuite) -> AsyncIterator[Any]:
-        async with _opened(factory) as made:
+        async with _open(factory) as made:
             yield made
 
     name = getattr(factory, "__name__", type(factory).__name__)
@@ -139,10 +139,10 @@ def _fixture(name: str, make: Callable[[Any], Any]) -> Any:
 
 
 @asynccontextmanager
-async def _opened(factory: Callable[[], Any]) -> AsyncIterator[Any]:
+async def _open(factory: Callable[[], Any]) -> AsyncIterator[Any]:
     made = factory()
     if inspect.isasyncgen(made):
-        made = _managed(made)
+        made = _manage(made)
     if isinstance(made, AbstractAsyncContextManager):
         async with made as entered:
             yield entered
@@ -151,7 +151,7 @@ async def _opened(factory: Callable[[], Any]) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-def _managed(generator: AsyncIterator[Any]) -> AsyncIterator[Any]:
+def _manage(generator: AsyncIterator[Any]) -> AsyncIterator[Any]:
     return generator
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lexigram.testing.fakes.cache import FakeCache
     from lexigram.testing.fakes.clock import FakeClock, FixedClock
     from lexigram.testing.fakes.events import FakeEventBus
-    from lexigram.testing.fakes.metrics import FakeMetrics, Figure
+    from lexigram.testing.fakes.metrics import FakeMetrics, Measurement
     from lexigram.testing.fakes.tracer import FakeSpan, FakeSpanEvent, FakeTracer
 
     # Type checkers prove here that each fake satisfies its contract.
@@ -31,7 +31,7 @@ else:
             "lexigram.testing.fakes.cache": ["FakeCache"],
             "lexigram.testing.fakes.clock": ["FakeClock", "FixedClock"],
             "lexigram.testing.fakes.events": ["FakeEventBus"],
-            "lexigram.testing.fakes.metrics": ["FakeMetrics", "Figure"],
+            "lexigram.testing.fakes.metrics": ["FakeMetrics", "Measurement"],
             "lexigram.testing.fakes.tracer": ["FakeSpan", "FakeSpanEvent", "FakeTracer"],
         },
     )
@@ -44,6 +44,6 @@ __all__ = [
     "FakeSpan",
     "FakeSpanEvent",
     "FakeTracer",
-    "Figure",
     "FixedClock",
+    "Measurement",
 ]

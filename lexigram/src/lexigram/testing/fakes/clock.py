@@ -28,7 +28,7 @@ class FixedClock:
 
 
 class FakeClock:
-    """A clock that moves only when told.
+    """A clock that moves only on request.
 
     ``advance`` lets time pass. ``set`` moves the wall time alone, forwards or back, as an
     operator or a time server would: ``monotonic`` does not notice.

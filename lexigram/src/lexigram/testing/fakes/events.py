@@ -48,9 +48,11 @@ class FakeEventBus(EventBus):
         found = [event for event in self.published_of_type(event_type) if _has(event, attributes)]
         if len(found) == count or (count is None and found):
             return found
-        wanted = _wanted(event_type, attributes)
+        wanted = _describe_wanted(event_type, attributes)
         many = "at least one" if count is None else str(count)
-        raise AssertionError(f"expected {many} {wanted}, found {len(found)}; {self._told()}")
+        raise AssertionError(
+            f"expected {many} {wanted}, found {len(found)}; {self._describe_published()}"
+        )
 
     def assert_published_once(self, event_type: type[E], **attributes: Any) -> E:
         """The one event of this class with these attributes."""
@@ -68,14 +70,14 @@ class FakeEventBus(EventBus):
                 order = " → ".join(kind.__name__ for kind in event_types)
                 raise AssertionError(
                     f"expected {order}, but there is no {event_type.__name__} for place "
-                    f"{position}; {self._told()}"
+                    f"{position}; {self._describe_published()}"
                 )
 
     def clear(self) -> None:
         """Forget what was published; handlers stay subscribed."""
         self.published.clear()
 
-    def _told(self) -> str:
+    def _describe_published(self) -> str:
         lines = "".join(f"\n  {event!r}" for event in self.published)
         return f"published were:{lines}" if lines else "nothing was published"
 
@@ -85,6 +87,6 @@ def _has(event: DomainEvent, attributes: dict[str, Any]) -> bool:
     return all(getattr(event, name, missing) == value for name, value in attributes.items())
 
 
-def _wanted(event_type: type[DomainEvent], attributes: dict[str, Any]) -> str:
+def _describe_wanted(event_type: type[DomainEvent], attributes: dict[str, Any]) -> str:
     facts = ", ".join(f"{name}={value!r}" for name, value in attributes.items())
     return f"{event_type.__name__}({facts})" if facts else event_type.__name__

@@ -12,7 +12,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 
 @frozen(kw_only=True)
-class Figure:
+class Measurement:
     """One call of a metric."""
 
     kind: Kind
@@ -22,16 +22,16 @@ class Figure:
 
 
 class FakeMetrics:
-    """Keeps every figure. Like the real thing it never raises for one, and takes any thread's.
+    """Keeps every measurement. Like the real thing it never raises for one, and takes any thread's.
 
-    A figure that breaks the contract (a counter going down, one name with two kinds or with
+    A measurement that breaks the contract (a counter going down, one name with two kinds or with
     two sets of tag names) is kept too, and described in ``misuses``.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._shapes: dict[str, tuple[Kind, frozenset[str]]] = {}
-        self.figures: list[Figure] = []
+        self.measurements: list[Measurement] = []
         self.misuses: list[str] = []
 
     def increment(
@@ -50,7 +50,7 @@ class FakeMetrics:
 
     def counted(self, name: str, /, **tags: str) -> float:
         """The sum of a counter over all series that have these tags; 0 when never counted."""
-        return sum(figure.value for figure in self._matching("counter", name, tags))
+        return sum(measurement.value for measurement in self._matching("counter", name, tags))
 
     def gauged(self, name: str, /, **tags: str) -> float | None:
         """The last value of a gauge that has these tags; None when never set."""
@@ -59,34 +59,37 @@ class FakeMetrics:
 
     def observed(self, name: str, /, **tags: str) -> list[float]:
         """The observations of a histogram that have these tags, in order."""
-        return [figure.value for figure in self._matching("histogram", name, tags)]
+        return [measurement.value for measurement in self._matching("histogram", name, tags)]
 
     def clear(self) -> None:
-        """Forget every figure."""
+        """Forget every measurement."""
         with self._lock:
-            self.figures.clear()
+            self.measurements.clear()
             self.misuses.clear()
             self._shapes.clear()
 
     def _take(self, kind: Kind, name: str, value: float, tags: Mapping[str, str] | None) -> None:
-        figure = Figure(kind=kind, name=name, value=value, tags=dict(tags or {}))
+        measurement = Measurement(kind=kind, name=name, value=value, tags=dict(tags or {}))
         with self._lock:
-            self.misuses.extend(self._faults(figure))
-            self.figures.append(figure)
+            self.misuses.extend(self._faults(measurement))
+            self.measurements.append(measurement)
 
-    def _faults(self, figure: Figure) -> Iterator[str]:
-        if figure.kind == "counter" and figure.value < 0:
-            yield f"{figure.name} is a counter and was incremented by {figure.value}"
-        shape = (figure.kind, frozenset(figure.tags))
-        kind, names = self._shapes.setdefault(figure.name, shape)
-        if kind != figure.kind:
-            yield f"{figure.name} is a {kind} and was used as a {figure.kind}"
-        if names != frozenset(figure.tags):
-            yield f"{figure.name} has the tags {sorted(names)} and was given {sorted(figure.tags)}"
+    def _faults(self, measurement: Measurement) -> Iterator[str]:
+        if measurement.kind == "counter" and measurement.value < 0:
+            yield f"{measurement.name} is a counter and was incremented by {measurement.value}"
+        shape = (measurement.kind, frozenset(measurement.tags))
+        kind, names = self._shapes.setdefault(measurement.name, shape)
+        if kind != measurement.kind:
+            yield f"{measurement.name} is a {kind} and was used as a {measurement.kind}"
+        if names != frozenset(measurement.tags):
+            yield f"{measurement.name} has the tags {sorted(names)} and was given {sorted(measurement.tags)}"
 
-    def _matching(self, kind: Kind, name: str, tags: Mapping[str, str]) -> Iterator[Figure]:
+    def _matching(self, kind: Kind, name: str, tags: Mapping[str, str]) -> Iterator[Measurement]:
         with self._lock:
-            figures = list(self.figures)
-        for figure in figures:
-            if (figure.kind, figure.name) == (kind, name) and tags.items() <= figure.tags.items():
-                yield figure
+            measurements = list(self.measurements)
+        for measurement in measurements:
+            if (measurement.kind, measurement.name) == (
+                kind,
+                name,
+            ) and tags.items() <= measurement.tags.items():
+                yield measurement

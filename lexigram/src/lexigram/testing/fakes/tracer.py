@@ -72,7 +72,7 @@ class FakeTracer:
             carrier[TRACESTATE] = context.trace_state
 
     def extract_context(self, carrier: Mapping[str, str]) -> SpanContext | None:
-        """Read the W3C headers, in any case of letters; None when missing or malformed."""
+        """Read the W3C headers, in upper or lower case; None when missing or malformed."""
         headers = {key.lower(): value for key, value in carrier.items()}
         found = _TRACEPARENT.fullmatch(headers.get(TRACEPARENT, "").strip())
         if found is None or (found["version"] == "00" and found["rest"]):

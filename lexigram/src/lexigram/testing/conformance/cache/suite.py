@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from lexigram.testing.conformance.cache.batches import BatchesSpec
-from lexigram.testing.conformance.cache.copies import CopiesSpec
-from lexigram.testing.conformance.cache.expiry import ExpirySpec
-from lexigram.testing.conformance.cache.health import HealthSpec
-from lexigram.testing.conformance.cache.keys import KeysSpec
-from lexigram.testing.conformance.cache.loading import LoadingSpec
-from lexigram.testing.conformance.cache.outage import OutageSpec
-from lexigram.testing.conformance.cache.patterns import PatternsSpec
-from lexigram.testing.conformance.cache.refusal import RefusalSpec
-from lexigram.testing.conformance.cache.shared_loading import SharedLoadingSpec
-from lexigram.testing.conformance.cache.sharing import SharingSpec
-from lexigram.testing.conformance.cache.values import ValuesSpec
+from lexigram.testing.conformance.cache.concurrency import (
+    LoadingSpec,
+    SharedLoadingSpec,
+    SharingSpec,
+)
+from lexigram.testing.conformance.cache.failures import HealthSpec, OutageSpec, RefusalSpec
+from lexigram.testing.conformance.cache.storage import (
+    BatchesSpec,
+    CopiesSpec,
+    ExpirySpec,
+    KeysSpec,
+    PatternsSpec,
+    ValuesSpec,
+)
 
 
 class CacheConformance(

@@ -102,7 +102,7 @@ class LeasingSpec(TaskQueueSpec, capability=TaskQueueCapability.LEASING):
     async def test_a_lease_that_is_over_lets_the_job_go(self, subject: Any) -> None:
         job_id = await accepted(subject)
         [lost] = await claimed(subject, lease=SHORT_LEASE)
-        [again] = await until(lambda: _tended_claim(subject))
+        [again] = await until(lambda: _tend_and_claim(subject))
         assert again.job.id == job_id
         assert again.job.lost_count == 1
         assert again.job.retry_count == 0
@@ -116,8 +116,8 @@ class LeasingSpec(TaskQueueSpec, capability=TaskQueueCapability.LEASING):
     ) -> None:
         job_id = await accepted(subject)
         [lost] = await claimed(subject, lease=SHORT_LEASE)
-        # The same holder again: the lease must be told apart all the same.
-        [again] = await until(lambda: _tended_claim(subject))
+        # The same holder again: the leases must differ all the same.
+        [again] = await until(lambda: _tend_and_claim(subject))
         for kind in EndKind:
             assert not await ended(subject, lost, kind, error="stale")
         assert (await subject.get_job(job_id)).status is JobStatus.RUNNING
@@ -134,7 +134,7 @@ class LeasingSpec(TaskQueueSpec, capability=TaskQueueCapability.LEASING):
     async def test_a_job_whose_workers_always_die_is_poison(self, subject: Any) -> None:
         job_id = await accepted(subject, max_deliveries=2, max_retries=0)
         for _ in range(2):
-            await until(lambda: _tended_claim(subject, SHORT_LEASE))
+            await until(lambda: _tend_and_claim(subject, SHORT_LEASE))
 
         async def has_ended() -> bool:
             await subject.tend()
@@ -156,17 +156,17 @@ class LeasingSpec(TaskQueueSpec, capability=TaskQueueCapability.LEASING):
         with anyio.fail_after(HANG_GUARD_SECONDS):
             async with subject.listening("work") as work, subject.listening("done") as done:
                 await accepted(subject)
-                await _woken(work)
+                await _wait_for_news(work)
                 [claim] = await claimed(subject)
                 await ended(subject, claim, EndKind.COMPLETED)
-                await _woken(done)
+                await _wait_for_news(done)
 
 
-async def _tended_claim(subject: Any, lease: float = LONG_LEASE) -> list[ClaimedJob]:
+async def _tend_and_claim(subject: Any, lease: float = LONG_LEASE) -> list[ClaimedJob]:
     await subject.tend()
     return list(await claimed(subject, lease=lease))
 
 
-async def _woken(news: Any) -> None:
+async def _wait_for_news(news: Any) -> None:
     while not await news.wait():
         pass

@@ -78,6 +78,6 @@ async def ended(queue: Any, claim: ClaimedJob, kind: EndKind, **facts: Any) -> b
 async def until(look: Callable[[], Awaitable[Any]]) -> Any:
     """Look until the answer is true."""
     with anyio.fail_after(HANG_GUARD_SECONDS):
-        while not (answer := await look()):  # noqa: ASYNC110 - no event tells of a clock
+        while not (answer := await look()):  # noqa: ASYNC110 - there is no event for a clock
             await anyio.sleep(0.01)
     return answer

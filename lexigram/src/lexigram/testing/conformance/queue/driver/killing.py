@@ -1,4 +1,4 @@
-"""A member that dies loses nothing: what it held is delivered again."""
+"""A member that crashes loses nothing: its messages are redelivered."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class LeasesSpec(DriverSpec, capability=Capability.LEASE_EXTEND):
         await elapse(lease * 1.2)
         await nothing_comes(peer, topic, "g")
 
-    async def test_a_lost_lease_is_told(
+    async def test_a_lost_lease_is_reported(
         self, subject: Driver, peer: Driver, topic: str, elapse: Elapse
     ) -> None:
         lease = subject.visibility_timeout

@@ -30,7 +30,7 @@ FIVE_MEGABYTES = 5 * 1024 * 1024
 
 
 class PublishingSpec(DriverSpec, capability=Capability.PUBLISH):
-    """publish_many, and what a driver says of itself."""
+    """publish_many, name, capabilities and health of a driver."""
 
     async def test_it_declares_its_name_and_the_core_before_it_is_connected(
         self, neighbour: Driver
@@ -113,7 +113,9 @@ class PublishingSpec(DriverSpec, capability=Capability.PUBLISH):
                 await subject.publish_many([message(topic, b"small"), big])
             await nothing_comes(subject, topic, "g")
 
-    async def test_the_health_is_asked_and_told(self, subject: Driver) -> None:
+    async def test_the_health_check_reports_a_connected_driver_as_healthy(
+        self, subject: Driver
+    ) -> None:
         assert (await subject.health_check()).status is HealthStatus.HEALTHY
 
     async def test_what_is_not_declared_is_refused(self, subject: Driver, topic: str) -> None:

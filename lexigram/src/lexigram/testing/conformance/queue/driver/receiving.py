@@ -139,7 +139,7 @@ class ReceivingSpec(DriverSpec, capability=Capability.RECEIVE):
         got = await take_one(subject, place, group)
         assert (got.topic, got.group, got.message.payload) == (place, group, b"1")
 
-    async def test_groups_are_told_and_dropped(
+    async def test_groups_are_listed_and_dropped(
         self, subject: Driver, peer: Driver, topic: str
     ) -> None:
         await subject.declare(topic, "a")

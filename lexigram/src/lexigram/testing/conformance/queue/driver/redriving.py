@@ -7,6 +7,7 @@ from lexigram.testing.conformance.queue.driver.dead_letters import bury
 from lexigram.testing.conformance.queue.driver.spec import (
     Driver,
     DriverSpec,
+    becomes,
     bodies,
     message,
     nothing_comes,
@@ -67,7 +68,8 @@ class RedrivingSpec(DriverSpec, capability=Capability.REDRIVE):
         held = await take_one(subject, topic, "g")
         old = DeadLetterEntry(message=held.message, error="late", group="g")
         await subject.dead_letter(held, old)
-        await subject.redrive(topic, "g")
+        await becomes(lambda: subject.count_dead(topic, "g"), 1)
+        assert await subject.redrive(topic, "g") == 1
         again = (await take_one(subject, topic, "g")).message
         assert again.ttl == 1e6
         assert again.timestamp >= held.message.timestamp

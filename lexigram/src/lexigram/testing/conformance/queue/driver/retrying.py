@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lexigram.contracts.queue import Capability
+from lexigram.contracts.queue.headers import BEGUN
 from lexigram.testing.conformance.queue.driver.spec import (
     DELAY,
     Driver,
@@ -28,6 +29,31 @@ class RetryingSpec(DriverSpec, capability=Capability.DELAYED_RETRY):
         await subject.nack(await take_one(subject, topic, "g"))
         again = await take_one(subject, topic, "g")
         assert again.message == sent
+
+    async def test_a_retry_counts_its_deliveries_anew(
+        self, subject: Driver, topic: str, elapse: Elapse
+    ) -> None:
+        await subject.declare(topic, "g")
+        await subject.publish_many([message(topic)])
+        for _ in range(2):
+            held = await take_one(subject, topic, "g")
+            assert held.delivery_count == 1
+            retry = replace(held.message, retry_count=held.message.retry_count + 1)
+            await subject.nack(held, delay=DELAY, message=retry)
+            await elapse(DELAY)
+        assert (await take_one(subject, topic, "g")).delivery_count == 1
+
+    async def test_a_copy_at_once_keeps_all_and_has_the_header_of_the_bus(
+        self, subject: Driver, topic: str
+    ) -> None:
+        await subject.declare(topic, "g")
+        sent = message(topic, b"1", headers={"a": "b"}, retry_count=2, max_retries=5)
+        await subject.publish_many([sent])
+        held = await take_one(subject, topic, "g")
+        copy = replace(held.message, headers={**held.message.headers, BEGUN: "1/2"})
+        await subject.nack(held, message=copy)
+        again = await take_one(subject, topic, "g")
+        assert again.message == replace(sent, headers={"a": "b", BEGUN: "1/2"})
 
     async def test_a_delayed_message_does_not_come_before_its_time(
         self, subject: Driver, topic: str, elapse: Elapse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from uuid import uuid4
 
 import anyio
@@ -25,6 +25,7 @@ DELAY = 0.4  # seconds; a driver may round up
 
 Driver: TypeAlias = QueueDriverProtocol
 Elapse: TypeAlias = Callable[[float], Awaitable[None]]
+Found = TypeVar("Found")
 
 
 class DriverSpec(ConformanceSuite):
@@ -111,11 +112,11 @@ async def nothing_comes(driver: Driver, topic: str, group: str) -> None:
     assert list(got) == [], f"{len(got)} unexpected: {[item.message.payload for item in got]}"
 
 
-async def becomes(figure: Callable[[], Awaitable[int]], expected: int) -> None:
-    """Figures of a broker may come a moment late."""
-    last = -1
+async def becomes(read: Callable[[], Awaitable[Found]], expected: Found) -> None:
+    """Wait until a statistic has the expected value: brokers may report it late."""
+    last: Found | None = None
     with anyio.move_on_after(HANG_GUARD_SECONDS):
-        while (last := await figure()) != expected:  # noqa: ASYNC110 - a broker tells nobody
+        while (last := await read()) != expected:  # noqa: ASYNC110 - a broker has no notification for it
             await anyio.sleep(0.05)
     assert last == expected
 

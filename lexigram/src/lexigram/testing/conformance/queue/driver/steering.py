@@ -1,11 +1,20 @@
-"""An operator looks, empties and holds back."""
+"""Peek, purge and pause."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
 from lexigram.contracts.queue import Capability
+from lexigram.contracts.queue.headers import DELIVER_AT
+from lexigram.testing.conformance.queue.driver.scheduling import LATER
 from lexigram.testing.conformance.queue.driver.spec import (
     Driver,
     DriverSpec,
+    Elapse,
+    becomes,
     bodies,
     message,
     nothing_comes,
@@ -24,6 +33,30 @@ class PeekingSpec(DriverSpec, capability=Capability.PEEK):
         assert list(await subject.peek(topic, "g", limit=2)) == sent[:2]
         assert list(await subject.peek(topic, "g")) == sent
         assert bodies(await take(subject, topic, "g", 3)) == [b"0", b"1", b"2"]
+
+    async def test_what_is_due_by_now_is_seen_before_anybody_received(
+        self, subject: Driver, topic: str, elapse: Elapse, wall_clock: Callable[[], float]
+    ) -> None:
+        if Capability.SCHEDULE not in subject.capabilities:
+            pytest.skip("without 'schedule' nothing is due later")
+        await subject.declare(topic, "g")
+        soon, late = ({DELIVER_AT: str(wall_clock() + after)} for after in (LATER, 60.0))
+        await subject.publish_many(
+            [
+                message(topic, b"due", headers=soon),
+                message(topic, b"late", headers=late),
+                message(topic, b"now"),
+            ]
+        )
+
+        async def sees(*wanted: bytes) -> bool:  # what is not due may be among it
+            found = {one.payload for one in await subject.peek(topic, "g")}
+            return found.issuperset(wanted)
+
+        assert await sees(b"now")
+        await elapse(LATER)
+        await becomes(partial(sees, b"due", b"now"), True)
+        assert sorted(bodies(await take(subject, topic, "g", 2))) == [b"due", b"now"]
 
 
 class PurgingSpec(DriverSpec, capability=Capability.PURGE):

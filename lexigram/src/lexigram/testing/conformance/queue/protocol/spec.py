@@ -18,13 +18,14 @@ SOON = 0.2  # seconds to wait for what must not come
 
 
 class QueueCapability(StrEnum):
-    """What a queue can do. The first five are the core."""
+    """What a queue can do. The first six are the core."""
 
     DELIVERY = "delivery"  # what is published is handled
     GROUPS = "groups"  # every group gets all, members share
     RETRY = "retry"  # a failed message comes again
     STOPPING = "stopping"  # close finishes or keeps what is in flight
     HEALTH = "health"
+    REFUSAL = "refusal"  # what no broker can be given is refused when it is published
     BACKLOG = "backlog"  # what is published before the first subscriber is kept
     PATTERN = "pattern"  # subscribe by pattern
     FIELDS = "fields"  # every field of a message survives
@@ -46,6 +47,7 @@ class QueueSpec(ConformanceSuite):
             QueueCapability.RETRY,
             QueueCapability.STOPPING,
             QueueCapability.HEALTH,
+            QueueCapability.REFUSAL,
         }
     )
 
@@ -84,6 +86,6 @@ class Collector:
 async def until(state: Callable[[], bool]) -> None:
     """Wait for a state; a hang is a failure."""
     with anyio.move_on_after(HANG_GUARD_SECONDS):
-        while not state():  # noqa: ASYNC110 - queues of others tell nobody
+        while not state():  # noqa: ASYNC110 - queues have no notification for it
             await anyio.sleep(0.005)
     assert state()

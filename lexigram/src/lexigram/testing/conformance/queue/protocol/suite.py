@@ -11,6 +11,7 @@ from lexigram.testing.conformance.queue.protocol.delivery import (
 )
 from lexigram.testing.conformance.queue.protocol.failing import RetrySpec, StoppingSpec
 from lexigram.testing.conformance.queue.protocol.groups import GroupsSpec, SharingSpec
+from lexigram.testing.conformance.queue.protocol.refusing import RefusingSpec
 
 
 class QueueConformance(
@@ -19,6 +20,7 @@ class QueueConformance(
     RetrySpec,
     StoppingSpec,
     HealthSpec,
+    RefusingSpec,
     BacklogSpec,
     PatternSpec,
     FieldsSpec,
