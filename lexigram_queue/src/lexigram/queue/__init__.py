@@ -11,18 +11,16 @@ if TYPE_CHECKING:
     from lexigram.queue.backends.nats import NATSQueue
     from lexigram.queue.backends.rabbitmq import RabbitMQQueue
     from lexigram.queue.backends.redis import RedisQueue
+    from lexigram.queue.backends.registry import QueueDriverRegistry
     from lexigram.queue.backends.sql import SqlQueue
     from lexigram.queue.backends.sqs import SQSQueue
     from lexigram.queue.bus import BusQueue
     from lexigram.queue.config import NamedQueueConfig, OutboxConfig, QueueConfig
     from lexigram.queue.consumers.consumer import MessageConsumer
-    from lexigram.queue.control import BusControl, GroupFigures
     from lexigram.queue.core.batch_publisher import BatchedPublisher
     from lexigram.queue.core.dlq import DeadLetterQueue
     from lexigram.queue.core.pipeline import MessagePipeline, MiddlewareBase
-    from lexigram.queue.dead_letters import DeadLetterFilter, DeadLetters
     from lexigram.queue.di.provider import QueueProvider
-    from lexigram.queue.drivers.registry import QueueDriverRegistry
     from lexigram.queue.errors import (
         AzureServiceBusQueueError,
         GCPPubSubQueueError,
@@ -44,8 +42,9 @@ if TYPE_CHECKING:
         MessageDeadLetteredEvent,
     )
     from lexigram.queue.hooks import MessageConsumedHook, MessagePublishedHook, QueueDrainedHook
-    from lexigram.queue.inbox import Inbox
     from lexigram.queue.module import QueueModule
+    from lexigram.queue.operations.control import BusControl, GroupStatistics
+    from lexigram.queue.operations.dead_letters import DeadLetterFilter, DeadLetters
     from lexigram.queue.options import (
         BusOptions,
         ConsumerOptions,
@@ -53,7 +52,8 @@ if TYPE_CHECKING:
         RateLimit,
         RetryPolicy,
     )
-    from lexigram.queue.outbox import OutboxRelay, TransactionalOutbox
+    from lexigram.queue.outbox.inbox import Inbox
+    from lexigram.queue.outbox.outbox import OutboxRelay, TransactionalOutbox
 else:
     from lexigram.contracts._lazy import lazy_exports
 
@@ -78,13 +78,13 @@ else:
             "lexigram.queue.bus": ["BusQueue"],
             "lexigram.queue.config": ["NamedQueueConfig", "OutboxConfig", "QueueConfig"],
             "lexigram.queue.consumers.consumer": ["MessageConsumer"],
-            "lexigram.queue.control": ["BusControl", "GroupFigures"],
+            "lexigram.queue.operations.control": ["BusControl", "GroupStatistics"],
             "lexigram.queue.core.batch_publisher": ["BatchedPublisher"],
             "lexigram.queue.core.dlq": ["DeadLetterQueue"],
             "lexigram.queue.core.pipeline": ["MessagePipeline", "MiddlewareBase"],
-            "lexigram.queue.dead_letters": ["DeadLetterFilter", "DeadLetters"],
+            "lexigram.queue.operations.dead_letters": ["DeadLetterFilter", "DeadLetters"],
             "lexigram.queue.di.provider": ["QueueProvider"],
-            "lexigram.queue.drivers.registry": ["QueueDriverRegistry"],
+            "lexigram.queue.backends.registry": ["QueueDriverRegistry"],
             "lexigram.queue.errors": [
                 "AzureServiceBusQueueError",
                 "GCPPubSubQueueError",
@@ -110,7 +110,7 @@ else:
                 "MessagePublishedHook",
                 "QueueDrainedHook",
             ],
-            "lexigram.queue.inbox": ["Inbox"],
+            "lexigram.queue.outbox.inbox": ["Inbox"],
             "lexigram.queue.module": ["QueueModule"],
             "lexigram.queue.options": [
                 "BusOptions",
@@ -119,7 +119,7 @@ else:
                 "RateLimit",
                 "RetryPolicy",
             ],
-            "lexigram.queue.outbox": ["OutboxRelay", "TransactionalOutbox"],
+            "lexigram.queue.outbox.outbox": ["OutboxRelay", "TransactionalOutbox"],
         },
     )
 
@@ -140,7 +140,7 @@ __all__ = [
     "DeliveryGuarantee",
     "GCPPubSubQueue",
     "GCPPubSubQueueError",
-    "GroupFigures",
+    "GroupStatistics",
     "HandlerTimeoutError",
     "InMemoryQueue",
     "Inbox",

@@ -22,19 +22,19 @@ from lexigram.contracts.queue import (
     QueueError,
 )
 from lexigram.contracts.queue.headers import DELIVER_AT, FAIRNESS_KEY, ORDERING_KEY
-from lexigram.queue.announce import Announcer
-from lexigram.queue.attempts import Around, Attempts
-from lexigram.queue.background import Background
+from lexigram.contracts.queue.limits import check_delay, check_group, check_pattern
 from lexigram.queue.core.pipeline import MessagePipeline
-from lexigram.queue.link import Link
-from lexigram.queue.messages import with_payload
 from lexigram.queue.options import BusOptions, ConsumerOptions
-from lexigram.queue.payloads import Payloads
-from lexigram.queue.publisher import Publisher
-from lexigram.queue.requests import Requests, reply_to
-from lexigram.queue.settle import Settler
-from lexigram.queue.subscription import Subscription
-from lexigram.queue.topics import is_pattern
+from lexigram.queue.runtime.attempts import Around, Attempts
+from lexigram.queue.runtime.background import Background
+from lexigram.queue.runtime.emitter import QueueEmitter
+from lexigram.queue.runtime.link import Link
+from lexigram.queue.runtime.payloads import Payloads, with_payload
+from lexigram.queue.runtime.publisher import Publisher
+from lexigram.queue.runtime.requests import Requests, reply_to
+from lexigram.queue.runtime.settle import Settler
+from lexigram.queue.runtime.subscription import Subscription
+from lexigram.queue.runtime.topics import is_pattern
 
 if TYPE_CHECKING:
     from lexigram.contracts.core.hooks import HookRegistryProtocol
@@ -49,8 +49,8 @@ class BusQueue:
     """The runtime of the bus: implements QueueProtocol on any QueueDriverProtocol.
 
     Usable without a container: ``queue = BusQueue(driver); await queue.connect()``. Inside an
-    application the provider makes one per backend and tells it about hooks, events, tracing and
-    the inbox.
+    application the provider creates one per backend and connects it to hooks, events, tracing
+    and the inbox.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class BusQueue:
         self.name = name or driver.name
         self.options = options or BusOptions()
         self.pipeline = MessagePipeline() if pipeline is None else pipeline  # an empty one is false
-        # Makes the frame of an exactly-once attempt; without one that guarantee is refused.
+        # Wraps an exactly-once attempt; without it that guarantee is refused.
         self.inbox: Callable[[ConsumerOptions], Around] | None = None
-        self._announcer = Announcer(self.name)
+        self._emitter = QueueEmitter(self.name)
         self._background = Background(f"queue.{self.name}")
         self._link = Link(driver, self._background, self.name)
         self._payloads = Payloads(
@@ -75,11 +75,9 @@ class BusQueue:
             as_objects=hasattr(driver, "publish_nowait"),
             share=self.options.share,
         )
-        self._publisher = Publisher(
-            driver, self._link, self._announcer, self._payloads, self.options
-        )
+        self._publisher = Publisher(driver, self._link, self._emitter, self._payloads, self.options)
         self._requests: Requests | None = None
-        self._is_patient = False  # consumers may start before the broker is there
+        self._is_patient = False  # consumers may start before the broker is available
         self.subscriptions: list[Subscription] = []
 
     # What the application has.
@@ -90,25 +88,25 @@ class BusQueue:
 
     def set_hook_registry(self, hooks: HookRegistryProtocol | None) -> None:
         """Call these hooks and filters from now on."""
-        self._announcer.hooks = hooks
+        self._emitter.hooks = hooks
 
     def set_event_bus(self, events: EventBusProtocol | None) -> None:
         """Publish events there from now on."""
-        self._announcer.events = events
+        self._emitter.events = events
 
     def set_metrics(self, metrics: MetricsProtocol | None) -> None:
         """Count there from now on."""
-        self._announcer.metrics = metrics
+        self._emitter.metrics = metrics
 
     # Life.
 
     async def connect(self, *, wait: float = 0.0) -> None:
-        """Reach the broker, trying again for ``wait`` seconds. A second call does nothing."""
+        """Connect to the broker, retrying for ``wait`` seconds. A second call does nothing."""
         await self._background.open()
         await self._link.open(wait)
 
     async def connect_later(self) -> None:
-        """Reach the broker when it is there; until then publishing raises."""
+        """Connect in the background; until then publishing raises."""
         await self._background.open()
         self._is_patient = True
         self._link.suspect(NotConnectedError("not connected yet", backend=self.name))
@@ -121,7 +119,7 @@ class BusQueue:
             await subscription.stop()
         self.subscriptions.clear()
         self._requests = None
-        await self._announcer.drained()
+        await self._emitter.emit_drained()
         await self._background.close()
         await self.driver.close()
 
@@ -146,10 +144,11 @@ class BusQueue:
         """Send the message; returns it as sent once the broker confirmed.
 
         ``delay``: not delivered for that many seconds. ``ordering_key``: after all earlier
-        messages of this key. ``fairness_key``: usually the tenant.
+        messages of this key. ``fairness_key``: usually the tenant. Raises InvalidMessageError for
+        what no driver takes, CapabilityError for what this driver cannot do.
         """
         if delay is not None or ordering_key is not None or fairness_key is not None:
-            message = _marked(message, delay, ordering_key, fairness_key)
+            message = _with_headers(message, delay, ordering_key, fairness_key)
         return await self._publisher.send(topic, message)
 
     async def publish_many(self, topic: str, messages: Sequence[BusMessage]) -> list[BusMessage]:
@@ -161,8 +160,12 @@ class BusQueue:
             [with_payload(one, one.payload, one.headers, topic) for one in messages]
         )
 
+    def check(self, topic: str, message: BusMessage) -> None:
+        """Raise what ``publish`` would for this message, without sending it."""
+        self._publisher.check(topic, message)
+
     async def to_wire(self, topic: str, message: BusMessage) -> BusMessage:
-        """The message as it would be sent now, encoded: an outbox keeps it and sends it later."""
+        """The message encoded as it would be sent now; an outbox stores it and sends it later."""
         return await self._publisher.wire(topic, message)
 
     async def publish_wires(self, wires: Sequence[BusMessage]) -> None:
@@ -170,13 +173,14 @@ class BusQueue:
         await self._publisher.send_wires(wires)
 
     async def request(self, topic: str, message: BusMessage, *, timeout: float = 5.0) -> BusMessage:
-        """Send a question and wait for its answer; raises ReplyTimeoutError."""
+        """Send a request and wait for the reply; raises ReplyTimeoutError, or as ``publish``."""
+        self.check(topic, message)  # before its time to live and its time are replaced
         if self._requests is None:
             self._requests = Requests(self._publisher.send, self._listen)
         return await self._requests.ask(topic, message, timeout)
 
     async def reply(self, question: BusMessage, payload: Any) -> None:
-        """Answer a question; does nothing when nobody asked for an answer."""
+        """Reply to a request; does nothing when the message expects no reply."""
         answer = reply_to(question, payload)
         if answer is not None:
             await self._publisher.send(*answer)
@@ -204,7 +208,7 @@ class BusQueue:
     async def consume(
         self, consumer: ConsumerOptions, handler: Callable[[Any], Awaitable[Any]]
     ) -> Subscription:
-        """Start a consumer with all its options; raises what cannot be done on this queue."""
+        """Start a consumer with all its options; raises for options this queue does not support."""
         subscription = await self.prepare(consumer, handler)
         await subscription.start()
         return subscription
@@ -238,7 +242,7 @@ class BusQueue:
         settler = Settler(
             self.driver,
             self._link,
-            self._announcer,
+            self._emitter,
             self._publisher,
             consumer.retry or self.options.retry,
             consumer.group,
@@ -248,7 +252,7 @@ class BusQueue:
         return Subscription(
             self.driver,
             self._link,
-            self._announcer,
+            self._emitter,
             self._payloads,
             settler,
             lambda: self._attempts(consumer, handler, around),
@@ -273,7 +277,7 @@ class BusQueue:
         return Attempts(
             handler,
             system=self.driver.name,
-            hooks=self._announcer.hooks,
+            hooks=self._emitter.hooks,
             tracer=self._publisher.tracer,
             timeout=consumer.handler_timeout or self.options.handler_timeout,
             around=around,
@@ -296,6 +300,9 @@ class BusQueue:
             raise ConfigurationError(
                 f"consumer {consumer.consumer_id} has no topic", hint="set its class attribute"
             )
+        for topic in consumer.topics:
+            check_pattern(topic)
+        check_group(consumer.group)
         if any(map(is_pattern, consumer.topics)) and not self.can(Capability.PATTERN):
             raise CapabilityError(
                 f"driver {self.driver.name} cannot receive by pattern",
@@ -305,7 +312,7 @@ class BusQueue:
             )
 
     def forget(self, subscription: Subscription) -> None:
-        """A consumer stopped by itself: its figures are no longer told."""
+        """Remove a consumer that was stopped separately: health no longer reports it."""
         if subscription in self.subscriptions:
             self.subscriptions.remove(subscription)
 
@@ -352,11 +359,12 @@ class BusQueue:
         )
 
 
-def _marked(
+def _with_headers(
     message: BusMessage, delay: float | None, ordering: str | None, fairness: str | None
 ) -> BusMessage:
     headers = dict(message.headers)
     if delay is not None:
+        check_delay(delay)
         headers[DELIVER_AT] = repr(time.time() + delay)
     if ordering is not None:
         headers[ORDERING_KEY] = ordering

@@ -1,4 +1,4 @@
-"""Which backends the bus has, how each behaves, and which is meant when none is named."""
+"""Which backends the bus has, how each behaves, and which is used when none is named."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 from attrs import Attribute, field, frozen
-from attrs.validators import ge, gt, le, optional
+from attrs.validators import and_, ge, gt, le, optional
 
 from lexigram.config import BaseConfig, doc, secret
 from lexigram.contracts.queue import DeliveryGuarantee
+from lexigram.contracts.queue.limits import MAX_RETRIES, MAX_SECONDS
 from lexigram.queue.constants import (
     CONFIG_SECTION,
     DEFAULT_CONSUMER_CONCURRENCY,
@@ -48,7 +49,9 @@ class SqlDriverConfig:
     poll_interval: float | None = field(
         default=None,
         validator=optional(gt(0)),
-        metadata=doc("Seconds between looks without a notification; 1 on PostgreSQL, else 0.1."),
+        metadata=doc(
+            "Poll interval in seconds; default 1 on PostgreSQL (with notifications), else 0.1."
+        ),
     )
 
 
@@ -88,7 +91,7 @@ class RabbitMQDriverConfig:
     heartbeat: int = field(
         default=20,
         validator=ge(1),
-        metadata=doc("Seconds between signs of life; a dead connection is noticed in three."),
+        metadata=doc("Heartbeat interval in seconds; a dead connection is detected after three."),
     )
 
 
@@ -263,7 +266,7 @@ class NamedQueueConfig:
     """One backend of the bus, known by its name. All times are seconds."""
 
     name: str
-    # The backend that is meant when no name is given; without any, the first one is.
+    # The backend used when no name is given; without any, the first one.
     primary: bool = False
     driver: str = field(default="memory", metadata=doc("By entry point lexigram.queue.drivers."))
     required: bool = field(
@@ -276,11 +279,13 @@ class NamedQueueConfig:
     delivery_guarantee: DeliveryGuarantee = DeliveryGuarantee.AT_LEAST_ONCE
     max_retries: int = field(
         default=DEFAULT_MAX_RETRIES,
-        validator=ge(0),
+        validator=and_(ge(0), le(MAX_RETRIES)),
         metadata=doc("For messages that keep the default of a message."),
     )
     serializer: str = field(default="json", metadata=doc("json, msgpack or a registered codec."))
-    default_ttl: float | None = field(default=None, validator=optional(gt(0)))
+    default_ttl: float | None = field(
+        default=None, validator=optional(and_(gt(0), le(MAX_SECONDS)))
+    )
     max_backlog: int = field(
         default=DEFAULT_MAX_BACKLOG,
         validator=ge(1),
@@ -299,8 +304,16 @@ class NamedQueueConfig:
         validator=ge(1),
         metadata=doc("A message delivered more often kills its consumers: it is set aside."),
     )
-    retry_base: float = field(default=1.0, validator=ge(0), metadata=doc("The first delay."))
-    retry_cap: float = field(default=300.0, validator=ge(0), metadata=doc("The longest delay."))
+    retry_base: float = field(
+        default=1.0,
+        validator=and_(ge(0), le(MAX_SECONDS)),
+        metadata=doc("Retry policy: seconds before the first retry."),
+    )
+    retry_cap: float = field(
+        default=300.0,
+        validator=and_(ge(0), le(MAX_SECONDS)),
+        metadata=doc("Retry policy: the longest delay in seconds."),
+    )
     expired: Literal["dead_letter", "drop"] = "dead_letter"
     dead_letters: DeadLetterPolicy = field(factory=DeadLetterPolicy)
     drain_timeout: float = field(
@@ -330,7 +343,7 @@ class OutboxConfig:
         metadata=doc("What a killed relay had is taken over after this time."),
     )
     poll_interval: float = field(
-        default=5.0, validator=gt(0), metadata=doc("Between looks, beside notifications.")
+        default=5.0, validator=gt(0), metadata=doc("Poll interval, beside notifications.")
     )
 
 
@@ -368,7 +381,7 @@ class QueueConfig(BaseConfig):
     sample_interval: float = field(
         default=15.0,
         validator=gt(0),
-        metadata=doc("Seconds between looks at depth, lag and dead letters, for metrics."),
+        metadata=doc("Seconds between samples of depth, lag and dead letters, for metrics."),
     )
 
     @classmethod

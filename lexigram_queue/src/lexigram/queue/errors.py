@@ -1,4 +1,4 @@
-"""Errors of the bus: one class per broker, and what is wrong before a broker is asked."""
+"""Errors of the bus: one class per broker, and the errors found before a broker is called."""
 
 from __future__ import annotations
 
@@ -6,56 +6,56 @@ from lexigram.contracts.queue.errors import QueueError
 
 
 class RedisQueueError(QueueError):
-    """Redis did not do what the bus asked."""
+    """Redis failed or refused an operation."""
 
     code = "LEX_ERR_QUEUE_002"
     default_backend, default_message = "redis", "Redis queue error"
 
 
 class RabbitMQQueueError(QueueError):
-    """RabbitMQ did not do what the bus asked."""
+    """RabbitMQ failed or refused an operation."""
 
     code = "LEX_ERR_QUEUE_003"
     default_backend, default_message = "rabbitmq", "RabbitMQ error"
 
 
 class KafkaQueueError(QueueError):
-    """Kafka did not do what the bus asked."""
+    """Kafka failed or refused an operation."""
 
     code = "LEX_ERR_QUEUE_004"
     default_backend, default_message = "kafka", "Kafka error"
 
 
 class SQSQueueError(QueueError):
-    """SQS did not do what the bus asked."""
+    """SQS failed or refused an operation."""
 
     code = "LEX_ERR_QUEUE_005"
     default_backend, default_message = "sqs", "SQS error"
 
 
 class AzureServiceBusQueueError(QueueError):
-    """Azure Service Bus did not do what the bus asked."""
+    """Azure Service Bus failed or refused an operation."""
 
     code = "LEX_ERR_QUEUE_006"
     default_backend, default_message = "azure_servicebus", "Azure Service Bus error"
 
 
 class GCPPubSubQueueError(QueueError):
-    """Google Pub/Sub did not do what the bus asked."""
+    """Google Pub/Sub failed or refused an operation."""
 
     code = "LEX_ERR_QUEUE_007"
     default_backend, default_message = "gcp_pubsub", "GCP Pub/Sub error"
 
 
 class NATSQueueError(QueueError):
-    """NATS JetStream did not do what the bus asked."""
+    """NATS JetStream failed or refused an operation."""
 
     code = "LEX_ERR_QUEUE_008"
     default_backend, default_message = "nats", "NATS error"
 
 
 class SqlQueueError(QueueError):
-    """The database of the sql driver did not do what the bus asked."""
+    """The database of the sql driver failed or refused an operation."""
 
     code = "LEX_ERR_QUEUE_009"
     default_backend, default_message = "sql", "SQL queue error"
@@ -65,16 +65,18 @@ class UnknownDriverError(QueueError, ValueError):
     """The configuration names a driver that is not installed."""
 
     code = "LEX_ERR_QUEUE_106"
+    is_retryable = False
 
 
 class QueueLibraryError(QueueError, ImportError):
-    """The client library of a driver is not installed; says which extra brings it."""
+    """The client library of a driver is not installed; the hint names the extra."""
 
     code = "LEX_ERR_QUEUE_107"
+    is_retryable = False
 
 
 class ReplyTimeoutError(QueueError, TimeoutError):
-    """Nobody answered a request in time."""
+    """A request got no reply in time."""
 
     code = "LEX_ERR_QUEUE_108"
 
@@ -83,6 +85,7 @@ class UndecodableMessageError(QueueError, ValueError):
     """The body is not what the handler declares."""
 
     code = "LEX_ERR_QUEUE_109"
+    is_retryable = False
 
 
 class HandlerTimeoutError(QueueError, TimeoutError):

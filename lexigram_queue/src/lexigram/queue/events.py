@@ -18,7 +18,7 @@ class MessageConsumedEvent(DomainEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class MessageDeadLetteredEvent(DomainEvent):
-    """A message was set aside; told once, after the last attempt."""
+    """A message became a dead letter; published once, after the last attempt."""
 
     message_id: str
     queue_name: str

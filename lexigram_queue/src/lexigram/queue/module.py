@@ -12,14 +12,14 @@ from lexigram.queue.admin.contributor import QueueAdminContributor
 from lexigram.queue.admin.renderer import PackageWidgetRenderer
 from lexigram.queue.config import NamedQueueConfig, QueueConfig
 from lexigram.queue.consumers.consumer import MessageConsumer
-from lexigram.queue.control import BusControl
 from lexigram.queue.core.dlq import DeadLetterQueue
 from lexigram.queue.core.pipeline import MessagePipeline
-from lexigram.queue.dead_letters import DeadLetters
 from lexigram.queue.di.consumers import ConsumersProvider
 from lexigram.queue.di.operators import DLQ_NAME, HANDLERS, PAGES
 from lexigram.queue.di.provider import QueueProvider
-from lexigram.queue.outbox import TransactionalOutbox
+from lexigram.queue.operations.control import BusControl
+from lexigram.queue.operations.dead_letters import DeadLetters
+from lexigram.queue.outbox.outbox import TransactionalOutbox
 
 EXPORTS = (
     QueueProtocol,
@@ -59,10 +59,10 @@ class QueueModule(Module):
         """
         provider = ConsumersProvider(consumers)
 
-        async def booted(_: type[Module]) -> None:
+        async def start(_: type[Module]) -> None:
             await provider.start()
 
-        async def shutdown(_: type[Module]) -> None:
+        async def stop(_: type[Module]) -> None:
             await provider.stop()
 
         token = type(
@@ -71,14 +71,14 @@ class QueueModule(Module):
             {
                 "__module__": cls.__module__,
                 "__lexigram_scope_of__": cls,
-                "on_module_booted": classmethod(booted),
-                "on_module_shutdown": classmethod(shutdown),
+                "on_module_booted": classmethod(start),
+                "on_module_shutdown": classmethod(stop),
             },
         )
         return DynamicModule(module=token, providers=[provider], is_feature=True, **kwargs)
 
     @classmethod
     def stub(cls, config: QueueConfig | None = None) -> DynamicModule:
-        """The bus for tests: one backend called ``default``, no file or variable is read."""
+        """The bus for tests: one backend named ``default``; reads no file and no variable."""
         default = QueueConfig.from_named_backend(NamedQueueConfig(name="default", primary=True))
         return cls.configure(default if config is None else config)

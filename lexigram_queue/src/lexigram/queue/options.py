@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import field, frozen
-from attrs.validators import ge, gt, optional
+from attrs.validators import and_, ge, gt, le, optional
 
 from lexigram.config import doc
 from lexigram.contracts.queue import DeliveryGuarantee
+from lexigram.contracts.queue.limits import MAX_RETRIES, MAX_SECONDS, check_topic
 from lexigram.queue.constants import (
     DEFAULT_CONSUMER_CONCURRENCY,
     DEFAULT_CONSUMER_PREFETCH,
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from lexigram.queue.core.pipeline import MiddlewareBase
 
 
+def _check_target(_policy: object, _field: object, topic: str | None) -> None:
+    if topic is not None:
+        check_topic(topic)
+
+
 @frozen(kw_only=True)
 class RetryPolicy:
     """When a failed message is tried again; set as ``retry`` of a consumer it overrides the rest.
@@ -31,10 +37,10 @@ class RetryPolicy:
     dead letters.
     """
 
-    max_retries: int | None = field(default=None, validator=optional(ge(0)))
-    base: float = field(default=1.0, validator=ge(0))
-    cap: float = field(default=300.0, validator=ge(0))
-    publish_to: str | None = None
+    max_retries: int | None = field(default=None, validator=optional(and_(ge(0), le(MAX_RETRIES))))
+    base: float = field(default=1.0, validator=and_(ge(0), le(MAX_SECONDS)))
+    cap: float = field(default=300.0, validator=and_(ge(0), le(MAX_SECONDS)))
+    publish_to: str | None = field(default=None, validator=_check_target)
 
 
 @frozen(kw_only=True)

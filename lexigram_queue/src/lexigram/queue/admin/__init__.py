@@ -1,4 +1,4 @@
-"""The bus in the operators' console."""
+"""The admin console of the bus."""
 
 from lexigram.queue.admin.contributor import QueueAdminContributor
 

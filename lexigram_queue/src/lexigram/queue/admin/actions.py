@@ -1,12 +1,12 @@
-"""Actions of the console: each is the same call the command line makes."""
+"""Actions of the admin console; the command line calls the same methods."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from lexigram.contracts.queue import DeadLetterReason, QueueError
-from lexigram.queue.control import BusControl
-from lexigram.queue.dead_letters import DeadLetterFilter, DeadLetters
+from lexigram.queue.operations.control import BusControl
+from lexigram.queue.operations.dead_letters import DeadLetterFilter, DeadLetters
 
 if TYPE_CHECKING:
     from lexigram.contracts.core.di import ContainerResolverProtocol
@@ -20,34 +20,34 @@ async def retry_failed(container: ContainerResolverProtocol, **params: Any) -> d
     """
     control = await container.resolve_optional(BusControl)
     if control is None:
-        return _told(False, "dead letter queue is not registered")
+        return _result(False, "dead letter queue is not registered")
     try:
         queues = control.queues(params.pop("backend", None))
         rate = params.pop("rate", None)
         wanted = _filter(params)
     except (QueueError, TypeError, ValueError) as error:
-        return _told(False, str(error))
+        return _result(False, str(error))
     if not queues:
-        return _told(False, "queue backend is not registered")
-    return await _retried([DeadLetters(one) for one in queues], wanted, rate and float(rate))
+        return _result(False, "queue backend is not registered")
+    return await _retry([DeadLetters(one) for one in queues], wanted, rate and float(rate))
 
 
-async def _retried(
+async def _retry(
     queues: list[DeadLetters], wanted: DeadLetterFilter, rate: float | None
 ) -> dict[str, Any]:
     total = 0
-    for letters in queues:
-        total += len([entry async for entry in letters.find(wanted)])
+    for dead_letters in queues:
+        total += len([entry async for entry in dead_letters.find(wanted)])
     if not total:
-        return _told(True, "no failed messages to retry", retried=0, failed=0)
+        return _result(True, "no failed messages to retry", retried=0, failed=0)
     retried, errors = 0, list[str]()
-    for letters in queues:
+    for dead_letters in queues:
         try:
-            retried += await letters.redrive(wanted, rate=rate)
+            retried += await dead_letters.redrive(wanted, rate=rate)
         except QueueError as error:
-            errors.append(f"{letters.queue.name}: {error.message}")
+            errors.append(f"{dead_letters.queue.name}: {error.message}")
     text = "; ".join([f"retried {retried} of {total} failed messages", *errors])
-    return _told(not errors, text, retried=retried, failed=max(0, total - retried))
+    return _result(not errors, text, retried=retried, failed=max(0, total - retried))
 
 
 def _filter(params: dict[str, Any]) -> DeadLetterFilter:
@@ -57,5 +57,5 @@ def _filter(params: dict[str, Any]) -> DeadLetterFilter:
     return DeadLetterFilter(**given)
 
 
-def _told(ok: bool, message: str, **echo: int) -> dict[str, Any]:
+def _result(ok: bool, message: str, **echo: int) -> dict[str, Any]:
     return {"ok": ok, "message": message, "echo": echo}

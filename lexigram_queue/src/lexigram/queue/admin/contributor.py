@@ -1,4 +1,4 @@
-"""What the bus shows in the operators' console, and what can be done there."""
+"""Widgets, pages and actions of the bus in the admin console."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lexigram.queue.admin.handlers import (
     QueueDepthWidgetHandler,
 )
 from lexigram.queue.admin.renderer import PackageWidgetRenderer
-from lexigram.queue.control import BusControl
+from lexigram.queue.operations.control import BusControl
 
 if TYPE_CHECKING:
     from lexigram.contracts.core.di import ContainerResolverProtocol
@@ -114,7 +114,7 @@ class QueueAdminContributor:
         self._container: ContainerResolverProtocol | None = None
 
     async def on_admin_boot(self, container: ContainerResolverProtocol) -> None:
-        """Take figures and dead letters from this application."""
+        """Use the statistics and dead letters of this application."""
         self._container = container
 
     def get_dashboard_widgets(self) -> Sequence[WidgetDefinition]:
@@ -143,7 +143,7 @@ class QueueAdminContributor:
             raise LookupError(f"contributor {self.name!r} has no action {name!r}")
         module, _, function = RETRY.handler.partition(":")
         done: Mapping[str, Any] = await getattr(import_module(module), function)(
-            self._booted(), **params
+            self._require_container(), **params
         )
         return done
 
@@ -153,7 +153,7 @@ class QueueAdminContributor:
         params: WidgetParams,
         resolver: ContainerResolverProtocol | None = None,
     ) -> Result[WidgetViewModel, AdminError]:
-        """A widget with its figures, ready to be drawn."""
+        """A widget with its data, ready to be rendered."""
         container = resolver or self._container
         if container is None:
             return Err(WidgetNotFoundError(self.name, name, hint="call on_admin_boot first"))
@@ -164,10 +164,10 @@ class QueueAdminContributor:
         """The answer of a health definition; raises LookupError for an unknown one."""
         if name != HEALTH.name:
             raise LookupError(f"contributor {self.name!r} has no health check {name!r}")
-        control = await self._booted().resolve(BusControl)
+        control = await self._require_container().resolve(BusControl)
         return await control.health(timeout)
 
-    def _booted(self) -> ContainerResolverProtocol:
+    def _require_container(self) -> ContainerResolverProtocol:
         if self._container is None:
             raise RuntimeError(f"contributor {self.name!r} has not booted: call on_admin_boot")
         return self._container

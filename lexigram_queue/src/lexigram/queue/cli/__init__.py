@@ -1,1 +1,1 @@
-"""What the bus adds to the command line."""
+"""Commands, generators and checks of the bus."""

@@ -1,4 +1,4 @@
-"""Measure one backend: publish and handle messages on a topic that nobody else uses."""
+"""Measure one backend: publish and handle messages on a temporary topic."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ async def measure(
         with anyio.CancelScope(shield=True):
             await subscription.stop(timeout=5.0)
             queue.forget(subscription)
-    return _told(queue, published, published_in or took, latencies, took)
+    return _summarize(queue, published, published_in or took, latencies, took)
 
 
-def _told(
+def _summarize(
     queue: BusQueue, published: int, published_in: float, latencies: list[float], took: float
 ) -> dict[str, Any]:
     latencies.sort()

@@ -1,4 +1,4 @@
-"""Ask every configured broker whether it answers."""
+"""Check that every configured broker answers."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import anyio
 
 from lexigram.contracts.core.health import HealthCheckResult, HealthStatus, worst
 from lexigram.contracts.queue import QueueDriverProtocol, QueueError, QueueProtocol
-from lexigram.queue.cli.configured import configured
+from lexigram.queue.backends.registry import QueueDriverRegistry
+from lexigram.queue.backends.services import Services
+from lexigram.queue.cli.configured import read_queue_config
 from lexigram.queue.config import NamedQueueConfig
-from lexigram.queue.drivers.registry import QueueDriverRegistry
-from lexigram.queue.drivers.services import Services
 
 NAME = "message_broker_connection"
 TIMEOUT = 5.0  # seconds for one broker
 
-Made: TypeAlias = QueueDriverProtocol | QueueProtocol
+Broker: TypeAlias = QueueDriverProtocol | QueueProtocol
 
 
 async def check_broker_connection() -> HealthCheckResult:
-    """Connect to each backend on a connection of its own and ask it; the worst answer counts.
+    """Connect to each backend separately and check its health; the worst result counts.
 
-    A backend on the application's own database is left to the component ``queue``, which has
+    A backend on the database of the application is checked by the component ``queue``, which has
     that database.
     """
     started = anyio.current_time()
-    made = await anyio.to_thread.run_sync(_made)  # imports and reads files
+    made = await anyio.to_thread.run_sync(_create_drivers)  # imports and reads files
     answers = dict[str, HealthCheckResult]()
     async with anyio.create_task_group() as tasks:
         for name, driver in made.items():
@@ -35,19 +35,19 @@ async def check_broker_connection() -> HealthCheckResult:
     return HealthCheckResult(
         component=NAME,
         status=worst(one.status for one in answers.values()),
-        message=f"asked: {', '.join(sorted(answers)) or 'nobody, no broker is configured here'}",
+        message=f"checked: {', '.join(sorted(answers)) or 'nothing, no broker is configured here'}",
         error="; ".join(f"{name}: {one.error or one.message}" for name, one in bad.items()) or None,
         duration_ms=(anyio.current_time() - started) * 1000,
         details={name: one.status.value for name, one in answers.items()},
     )
 
 
-def _made() -> dict[str, Made | QueueError]:
-    """A driver per backend that has a broker of its own, or why there is none.
+def _create_drivers() -> dict[str, Broker | QueueError]:
+    """A driver per backend that has a broker of its own, or the error.
 
-    One in memory could only speak for itself.
+    A broker in memory is left out: a new one would always be healthy.
     """
-    config, registry = configured(), QueueDriverRegistry.with_defaults()
+    config, registry = read_queue_config(), QueueDriverRegistry.with_defaults()
     backends = () if config is None else config.backends
     own = [one for one in backends if one.driver != "memory"]
     return {
@@ -57,14 +57,14 @@ def _made() -> dict[str, Made | QueueError]:
     }
 
 
-def _driver(registry: QueueDriverRegistry, entry: NamedQueueConfig) -> Made | QueueError:
+def _driver(registry: QueueDriverRegistry, entry: NamedQueueConfig) -> Broker | QueueError:
     try:
         return registry.create_driver(entry.driver, entry, Services())
     except QueueError as error:
         return error
 
 
-async def _ask(name: str, made: Made | QueueError, answers: dict[str, HealthCheckResult]) -> None:
+async def _ask(name: str, made: Broker | QueueError, answers: dict[str, HealthCheckResult]) -> None:
     try:
         if isinstance(made, QueueError):
             raise made
@@ -75,7 +75,7 @@ async def _ask(name: str, made: Made | QueueError, answers: dict[str, HealthChec
         )
 
 
-async def _answer(made: Made) -> HealthCheckResult:
+async def _answer(made: Broker) -> HealthCheckResult:
     await made.connect()
     try:
         return await made.health_check(TIMEOUT)

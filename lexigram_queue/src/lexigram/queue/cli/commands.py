@@ -1,4 +1,4 @@
-"""``lexigram queue``: look at the bus, publish, pause groups, send dead letters back."""
+"""``lexigram queue``: inspect the bus, publish, pause groups, redrive dead letters."""
 
 from __future__ import annotations
 
@@ -11,67 +11,71 @@ import typer
 
 from lexigram.cli.errors import CliError
 from lexigram.cli.exit_codes import ExitCode
+from lexigram.cli.output import format_facts
 from lexigram.cli.session import Session, session_of
+from lexigram.cli.values import parse_value
 
 if TYPE_CHECKING:
     from lexigram.contracts.queue import BusMessage, DeadLetterEntry
     from lexigram.queue.bus import BusQueue
-    from lexigram.queue.control import BusControl, GroupFigures
-    from lexigram.queue.dead_letters import DeadLetterFilter
+    from lexigram.queue.operations.control import BusControl, GroupStatistics
+    from lexigram.queue.operations.dead_letters import DeadLetterFilter
 
 T = TypeVar("T")
 
-Topic = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="The topic, or the pattern of a group.")
-]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic, or pattern of a group.")]
 Target = Annotated[
     str | None,
     typer.Option(
         "--app",
         metavar="MODULE:APP",
-        help="The application. Default: the one named in pyproject.toml.",
+        help="Application. Default: the one named in pyproject.toml.",
     ),
 ]
 Backend = Annotated[
-    str | None, typer.Option("--backend", "-b", help="The backend. Default: the primary one.")
+    str | None, typer.Option("--backend", "-b", help="Backend. Default: the primary one.")
 ]
 AnyBackend = Annotated[
-    str | None, typer.Option("--backend", "-b", help="Of this backend only. Default: of all.")
+    str | None, typer.Option("--backend", "-b", help="Only this backend. Default: all.")
 ]
 Group = Annotated[
-    str | None, typer.Option("--group", "-g", help="The group; needed where there are several.")
+    str | None, typer.Option("--group", "-g", help="Group; required when the topic has several.")
 ]
-OneGroup = Annotated[str | None, typer.Option("--group", "-g", help="Of this group only.")]
-OneTopic = Annotated[str | None, typer.Option("--topic", "-t", help="Of this topic only.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many.")]
+OneGroup = Annotated[str | None, typer.Option("--group", "-g", help="Only this group.")]
+OneTopic = Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")]
+Limit = Annotated[
+    int, typer.Option("--limit", "-n", min=1, max=10_000, help="Maximum number of rows.")
+]
 Reason = Annotated[
     str | None,
     typer.Option(
-        "--reason", help="retries_exhausted, poison, expired, undecodable or rejected only."
+        "--reason",
+        help="Only this reason: retries_exhausted, poison, expired, undecodable, rejected or "
+        "not_retryable.",
     ),
 ]
 ErrorText = Annotated[
-    str | None, typer.Option("--error", metavar="TEXT", help="With this text in the error only.")
+    str | None, typer.Option("--error", metavar="TEXT", help="Only errors that contain this text.")
 ]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="These messages.")]
-All = Annotated[bool, typer.Option("--all", help="All of them.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of messages.")]
+All = Annotated[bool, typer.Option("--all", help="All dead letters.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 
 app = typer.Typer(
-    help="Look at the bus, publish, pause groups, send dead letters back.", no_args_is_help=True
+    help="Inspect the bus, publish, pause groups, redrive dead letters.", no_args_is_help=True
 )
-dlq = typer.Typer(help="Look at dead letters, send them back, drop them.", no_args_is_help=True)
+dlq = typer.Typer(help="List, show, redrive and purge dead letters.", no_args_is_help=True)
 app.add_typer(dlq, name="dlq")
 
 
-# Look.
+# Inspect.
 
 
 @app.command()
 def ls(ctx: typer.Context, backend: AnyBackend = None, target: Target = None) -> None:
-    """Every topic and group with depth, lag, dead letters and state."""
+    """List topics and groups with depth, lag, dead letters and state."""
     session = session_of(ctx)
-    rows = _asked(session, target, lambda control: _groups(session, control, backend))
+    rows = _run(session, target, lambda control: _groups(session, control, backend))
     columns = ("backend", "topic", "group", "depth", "lag", "dead_letters", "state")
     session.output.table("groups", rows, columns)
 
@@ -82,13 +86,13 @@ def lag(
     backend: AnyBackend = None,
     above: Annotated[
         int | None,
-        typer.Option("--max", min=0, help="Exit code 4 when a group has more than this."),
+        typer.Option("--max", min=0, help="Exit with code 4 when the lag of a group exceeds this."),
     ] = None,
     target: Target = None,
 ) -> None:
-    """What could be handled now and is not, the furthest behind first."""
+    """Show consumer lag per group, largest first."""
     session = session_of(ctx)
-    rows = _asked(session, target, lambda control: _groups(session, control, backend))
+    rows = _run(session, target, lambda control: _groups(session, control, backend))
     rows.sort(key=lambda row: row["lag"] or 0, reverse=True)
     total = sum(row["lag"] or 0 for row in rows)
     columns = ("backend", "topic", "group", "lag", "depth", "state")
@@ -106,16 +110,16 @@ def peek(
     backend: Backend = None,
     target: Target = None,
 ) -> None:
-    """Messages that wait for a group, next ones first; takes none."""
+    """Show messages that wait for a group, next ones first, without taking them."""
     session = session_of(ctx)
 
     async def work(control: BusControl) -> list[dict[str, Any]]:
-        _outside(control, backend)
+        _require_shared(control, backend)
         meant = await control.group_of(topic, group, backend)
         found = await control.peek(topic, meant, backend=backend, limit=limit)
-        return [_described(message) for message in found]
+        return [_describe(message) for message in found]
 
-    rows = _asked(session, target, work)
+    rows = _run(session, target, work)
     session.output.table("messages", rows, ("id", "sent", "priority", "retry_count", "payload"))
 
 
@@ -124,37 +128,37 @@ def tail(
     ctx: typer.Context,
     topic: Topic,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="End after so many messages.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many messages.")
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0.0, help="End after this time.")
+        float | None, typer.Option("--seconds", min=0.0, help="Stop after this many seconds.")
     ] = None,
     backend: Backend = None,
     target: Target = None,
 ) -> None:
-    """Show what is published from now on, until Ctrl-C; takes nothing from any group.
+    """Show messages as they are published, until Ctrl-C, without taking them from any group.
 
-    With --json one document a line. It has a group of its own, which is removed at the end.
+    With --json one document per line. It uses a temporary group, which is removed at the end.
     """
     import anyio
 
     session = session_of(ctx)
 
     async def work(control: BusControl) -> None:
-        _outside(control, backend)
+        _require_shared(control, backend)
         with anyio.move_on_after(seconds):
             async with control.tail(topic, backend=backend) as messages:
                 session.output.note(f"watching {topic}")
                 left = limit
                 async for message in messages:
-                    row = _described(message)
+                    row = _describe(message)
                     text = f"{row['sent']}  {row['id']}  {row['payload']}"
                     session.output.line(text, row)
                     left = None if left is None else left - 1
                     if left == 0:
                         return
 
-    _asked(session, target, work)
+    _run(session, target, work)
 
 
 # Act.
@@ -169,42 +173,56 @@ def publish(
     ],
     headers: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; may be repeated."),
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header; may be repeated."),
     ] = None,
-    message_id: Annotated[str | None, typer.Option("--id", help="Default: a new one.")] = None,
+    message_id: Annotated[
+        str | None, typer.Option("--id", help="Id of the message. Default: a new one.")
+    ] = None,
     delay: Annotated[
-        float | None, typer.Option("--delay", min=0.0, help="Seconds before it is delivered.")
+        float | None, typer.Option("--delay", min=0.0, help="Seconds before delivery.")
     ] = None,
     ttl: Annotated[
-        float | None, typer.Option("--ttl", min=0.0, help="Seconds it is valid.")
+        float | None, typer.Option("--ttl", min=0.0, help="Time to live, in seconds.")
     ] = None,
-    priority: Annotated[int, typer.Option("--priority", help="Higher is more urgent.")] = 0,
+    priority: Annotated[
+        int, typer.Option("--priority", help="Priority, 0 to 9; higher is more urgent.")
+    ] = 0,
     ordering_key: Annotated[
-        str | None, typer.Option("--ordering-key", help="In order with others of this key.")
+        str | None,
+        typer.Option("--ordering-key", help="Messages of one key are delivered in order."),
     ] = None,
     backend: Backend = None,
     target: Target = None,
 ) -> None:
-    """Send one message; prints its id once the broker has confirmed it."""
+    """Publish one message and print its id once the broker has confirmed it."""
     from uuid import uuid4
 
-    from lexigram.contracts.queue import BusMessage
+    from lexigram.contracts.queue import BusMessage, InvalidMessageError
+    from lexigram.contracts.queue.headers import ORDERING_KEY
+    from lexigram.contracts.queue.limits import check_delay, check_message, check_topic
 
     session = session_of(ctx)
     message = BusMessage(
-        id=message_id or str(uuid4()),
+        id=str(uuid4()) if message_id is None else message_id,
         payload=_payload(payload),
-        headers=_headers(headers),
+        headers=_headers(headers) | ({} if ordering_key is None else {ORDERING_KEY: ordering_key}),
         ttl=ttl,
         priority=priority,
     )
+    try:
+        check_topic(topic)
+        check_message(message)
+        if delay is not None:
+            check_delay(delay)
+    except InvalidMessageError as error:
+        raise CliError(error.message, details=error.details, hint=error.hint) from error
 
     async def work(control: BusControl) -> dict[str, Any]:
-        queue = _outside(control, backend)
-        sent = await queue.publish(topic, message, delay=delay, ordering_key=ordering_key)
+        queue = _require_shared(control, backend)
+        sent = await queue.publish(topic, message, delay=delay)
         return {"id": sent.id, "topic": topic, "backend": queue.name}
 
-    facts = _asked(session, target, work)
+    facts = _run(session, target, work)
     session.output.text(facts["id"], facts)
 
 
@@ -216,14 +234,14 @@ def pause(
     backend: Backend = None,
     target: Target = None,
 ) -> None:
-    """Hold the groups of a topic back, in all processes, until they are resumed."""
+    """Pause delivery to the groups of a topic, in all processes, until they are resumed."""
     session = session_of(ctx)
 
     async def work(control: BusControl) -> list[str]:
-        _outside(control, backend)
+        _require_shared(control, backend)
         return await control.pause(topic, group, backend=backend)
 
-    _told_state(session, topic, "paused", _asked(session, target, work))
+    _print_state(session, topic, "paused", _run(session, target, work))
 
 
 @app.command()
@@ -234,14 +252,14 @@ def resume(
     backend: Backend = None,
     target: Target = None,
 ) -> None:
-    """Let the groups of a topic go on."""
+    """Resume delivery to the groups of a topic."""
     session = session_of(ctx)
 
     async def work(control: BusControl) -> list[str]:
-        _outside(control, backend)
+        _require_shared(control, backend)
         return await control.resume(topic, group, backend=backend)
 
-    _told_state(session, topic, "running", _asked(session, target, work))
+    _print_state(session, topic, "running", _run(session, target, work))
 
 
 @app.command()
@@ -253,39 +271,41 @@ def purge(
     backend: Backend = None,
     target: Target = None,
 ) -> None:
-    """Drop what waits for a group, for good; what is being handled stays."""
+    """Delete the messages that wait for a group, permanently; messages in flight stay."""
     session = session_of(ctx)
-    _confirm(session, f"drop all messages of {topic} that wait", yes)
+    _confirm(session, f"delete all waiting messages of {topic}", yes)
 
     async def work(control: BusControl) -> dict[str, Any]:
-        _outside(control, backend)
+        _require_shared(control, backend)
         meant = await control.group_of(topic, group, backend)
         count = await control.purge(topic, meant, backend=backend)
         return {"topic": topic, "group": meant, "purged": count}
 
-    facts = _asked(session, target, work)
-    session.output.text(f"{facts['purged']} messages of {facts['group']} are gone", facts)
+    facts = _run(session, target, work)
+    session.output.text(f"purged {facts['purged']} messages of {facts['group']}", facts)
 
 
 @app.command()
 def bench(
     ctx: typer.Context,
     messages: Annotated[
-        int, typer.Option("--messages", "-n", min=1, max=1_000_000, help="How many at most.")
+        int,
+        typer.Option("--messages", "-n", min=1, max=1_000_000, help="Maximum number of messages."),
     ] = 10_000,
     size: Annotated[
-        int, typer.Option("--size", min=0, max=1_000_000, help="Bytes of a payload.")
+        int, typer.Option("--size", min=0, max=1_000_000, help="Payload size in bytes.")
     ] = 200,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0.1, max=600.0, help="For how long at most.")
+        float, typer.Option("--seconds", min=0.1, max=600.0, help="Maximum duration, in seconds.")
     ] = 30.0,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", "-c", min=1, max=1000, help="Handlers at a time.")
+        int,
+        typer.Option("--concurrency", "-c", min=1, max=1000, help="Number of concurrent handlers."),
     ] = 4,
     backend: Backend = None,
     target: Target = None,
 ) -> None:
-    """Publish and handle messages on a topic of its own, which is removed; messages per second."""
+    """Measure messages per second on a temporary topic."""
     from lexigram.queue.cli.bench import measure
 
     session = session_of(ctx)
@@ -296,9 +316,8 @@ def bench(
             queue, count=messages, size=size, seconds=seconds, concurrency=concurrency
         )
 
-    facts = _asked(session, target, work)
-    shown = (f"{key.replace('_', ' ')}: {value}" for key, value in facts.items())
-    session.output.text("\n".join(shown), facts)
+    facts = _run(session, target, work)
+    session.output.facts({key.replace("_", " "): value for key, value in facts.items()}, facts)
 
 
 # Dead letters.
@@ -312,21 +331,21 @@ def dlq_ls(
     reason: Reason = None,
     error: ErrorText = None,
     limit: Limit = 20,
-    offset: Annotated[int, typer.Option("--offset", min=0, help="Leave out so many first.")] = 0,
+    offset: Annotated[int, typer.Option("--offset", min=0, help="Skip this many.")] = 0,
     backend: Backend = None,
     target: Target = None,
 ) -> None:
-    """Dead letters, group by group, oldest first."""
+    """List dead letters by group, oldest first."""
     session = session_of(ctx)
     wanted = _filter(None, topic, group, reason, error)
 
     async def work(control: BusControl) -> list[dict[str, Any]]:
-        _outside(control, backend)
-        letters = control.dead_letters(backend)
-        found = await letters.list(wanted, limit=limit, offset=offset)
-        return [_letter(entry) for entry in found]
+        _require_shared(control, backend)
+        dead_letters = control.dead_letters(backend)
+        found = await dead_letters.list(wanted, limit=limit, offset=offset)
+        return [_describe_dead_letter(entry) for entry in found]
 
-    rows = _asked(session, target, work)
+    rows = _run(session, target, work)
     shown = [{**row, "error": row["error"].partition("\n")[0][:60]} for row in rows]
     columns = ("id", "topic", "group", "reason", "attempts", "failed", "error")
     session.output.table("dead letters", rows if session.output.json else shown, columns)
@@ -335,29 +354,25 @@ def dlq_ls(
 @dlq.command()
 def show(
     ctx: typer.Context,
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="The message.")],
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the message.")],
     backend: Backend = None,
     target: Target = None,
 ) -> None:
-    """One dead letter with its message, error and traceback; one per group that set it aside."""
+    """Show a dead letter with its message, error and traceback, once per group."""
     session = session_of(ctx)
 
     async def work(control: BusControl) -> list[dict[str, Any]]:
-        _outside(control, backend)
+        _require_shared(control, backend)
         found = await control.dead_letters(backend).get(message_id)
         if not found:
             raise CliError(
-                f"there is no dead letter {message_id!r}",
-                hint="lexigram queue dlq ls shows those there are",
+                f"unknown dead letter {message_id!r}",
+                hint="lexigram queue dlq ls lists dead letters",
             )
-        return [_letter(entry) for entry in found]
+        return [_describe_dead_letter(entry) for entry in found]
 
-    rows = _asked(session, target, work)
-    shown = "\n\n".join(
-        "\n".join(f"{key}: {value}" for key, value in row.items() if value not in (None, "", {}))
-        for row in rows
-    )
-    session.output.text(shown, {"dead letters": rows})
+    rows = _run(session, target, work)
+    session.output.text("\n\n".join(map(format_facts, rows)), {"dead letters": rows})
 
 
 @dlq.command()
@@ -370,26 +385,26 @@ def redrive(
     reason: Reason = None,
     error: ErrorText = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, help="At most so many per second.")
+        float | None, typer.Option("--rate", min=0.001, help="Maximum number per second.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="At most so many.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of dead letters.")
     ] = None,
     backend: Backend = None,
     target: Target = None,
 ) -> None:
-    """Send dead letters back to the groups that set them aside: by id, by filter, or --all."""
+    """Redrive dead letters to the groups they came from: by id, by filter, or --all."""
     session = session_of(ctx)
-    wanted = _chosen(ids, everything, topic, group, reason, error)
+    wanted = _require_filter(ids, everything, topic, group, reason, error)
 
     async def work(control: BusControl) -> int:
-        _outside(control, backend)
-        letters = control.dead_letters(backend)
+        _require_shared(control, backend)
+        dead_letters = control.dead_letters(backend)
         with _progress(session, "redriven") as progress:
-            return await letters.redrive(wanted, rate=rate, limit=limit, progress=progress)
+            return await dead_letters.redrive(wanted, rate=rate, limit=limit, progress=progress)
 
-    count = _asked(session, target, work)
-    _told_count(session, ids, count, "sent back", "redriven")
+    count = _run(session, target, work)
+    _print_count(session, ids, count, "redriven", "redriven")
 
 
 @dlq.command("purge")
@@ -405,27 +420,27 @@ def dlq_purge(
     backend: Backend = None,
     target: Target = None,
 ) -> None:
-    """Drop dead letters for good: by id, by filter, or --all."""
+    """Delete dead letters permanently: by id, by filter, or --all."""
     session = session_of(ctx)
-    wanted = _chosen(ids, everything, topic, group, reason, error)
-    _confirm(session, "drop these dead letters", yes)
+    wanted = _require_filter(ids, everything, topic, group, reason, error)
+    _confirm(session, "delete these dead letters", yes)
 
     async def work(control: BusControl) -> int:
-        _outside(control, backend)
+        _require_shared(control, backend)
         with _progress(session, "purged") as progress:
             return await control.dead_letters(backend).purge(wanted, progress=progress)
 
-    count = _asked(session, target, work)
-    _told_count(session, ids, count, "dropped", "purged")
+    count = _run(session, target, work)
+    _print_count(session, ids, count, "purged", "purged")
 
 
 # Parts.
 
 
-def _asked(session: Session, target: str | None, work: Callable[[BusControl], Awaitable[T]]) -> T:
+def _run(session: Session, target: str | None, work: Callable[[BusControl], Awaitable[T]]) -> T:
     """Start the application, do the work, stop it."""
-    from lexigram.queue.control import BusControl
     from lexigram.queue.di.provider import QueueProvider
+    from lexigram.queue.operations.control import BusControl
 
     application = session.load(target)
     if not any(isinstance(provider, QueueProvider) for provider in application.providers):
@@ -442,15 +457,15 @@ def _asked(session: Session, target: str | None, work: Callable[[BusControl], Aw
     return done
 
 
-def _outside(control: BusControl, backend: str | None) -> BusQueue:
-    """The queue, if its broker is not a part of each process: there is nothing to see from here."""
-    from lexigram.queue.control import is_in_process
+def _require_shared(control: BusControl, backend: str | None) -> BusQueue:
+    """The queue, unless its broker is in memory: another process cannot inspect that."""
+    from lexigram.queue.operations.control import is_in_process
 
     queue = control.queue(backend)
     if is_in_process(queue):
         raise CliError(
             f"backend {queue.name} keeps its messages in the memory of the process that runs the "
-            "application, and this is another one",
+            "application; this process cannot read them",
             hint="use driver sql, which needs no server, or the console of the running application",
         )
     return queue
@@ -459,17 +474,17 @@ def _outside(control: BusControl, backend: str | None) -> BusQueue:
 async def _groups(
     session: Session, control: BusControl, backend: str | None
 ) -> list[dict[str, Any]]:
-    from lexigram.queue.control import is_in_process
+    from lexigram.queue.operations.control import is_in_process
 
     hidden = [queue.name for queue in control.queues(backend) if is_in_process(queue)]
     if hidden:
         session.output.warn(
-            f"{', '.join(hidden)} in memory: each process has its own, and its figures are not known"
+            f"{', '.join(hidden)} in memory: each process has its own, so its statistics are unavailable here"
         )
     return [_row(one, one.backend in hidden) for one in await control.groups(backend)]
 
 
-def _row(one: GroupFigures, is_hidden: bool) -> dict[str, Any]:
+def _row(one: GroupStatistics, is_hidden: bool) -> dict[str, Any]:
     state = "unknown" if is_hidden else "paused" if one.is_paused else "running"
     return {
         "backend": one.backend,
@@ -491,11 +506,11 @@ def _filter(
     error: str | None,
 ) -> DeadLetterFilter:
     from lexigram.contracts.queue import DeadLetterReason
-    from lexigram.queue.dead_letters import DeadLetterFilter
+    from lexigram.queue.operations.dead_letters import DeadLetterFilter
 
     known = [one.value for one in DeadLetterReason]
     if reason is not None and reason not in known:
-        raise CliError(f"there is no reason {reason!r}", hint=f"one of {', '.join(known)}")
+        raise CliError(f"unknown reason {reason!r}", hint=f"one of {', '.join(known)}")
     return DeadLetterFilter(
         ids=frozenset(ids) if ids else None,
         topic=topic,
@@ -505,7 +520,7 @@ def _filter(
     )
 
 
-def _chosen(
+def _require_filter(
     ids: Sequence[str] | None,
     everything: bool,
     topic: str | None,
@@ -516,7 +531,8 @@ def _chosen(
     has_filter = any(one is not None for one in (topic, group, reason, error))
     if not ids and not everything and not has_filter:
         raise CliError(
-            "which dead letters?", hint="give ids, a filter such as --topic or --reason, or --all"
+            "no dead letters selected",
+            hint="give ids, a filter such as --topic or --reason, or --all",
         )
     if ids and everything:
         raise CliError("ids and --all contradict each other", hint="give one of them")
@@ -525,50 +541,34 @@ def _chosen(
 
 @contextmanager
 def _progress(session: Session, what: str) -> Generator[Callable[[int], None] | None, None, None]:
-    """A counter for people at a terminal; for all others silence until the end."""
-    if session.output.json or session.output.quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True, color_system="auto" if session.output.color else None)
-    columns = (SpinnerColumn(), TextColumn("{task.completed} {task.description}"))
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        counter = progress.add_task(what, total=None)
-        yield lambda count: progress.update(counter, completed=count)
+    with session.output.progress(what) as update:
+        yield None if update is None else lambda count: update(what, completed=count)
 
 
 def _confirm(session: Session, what: str, yes: bool) -> None:
     if yes:
         return
     if session.output.json or not sys.stdin.isatty():
-        raise CliError(f"this would {what}, for good", hint="--yes says that this is wanted")
-    if not typer.confirm(f"This will {what}, for good. Go on?", err=True):
+        raise CliError(f"this would {what} permanently", hint="confirm it with --yes")
+    if not session.output.confirm(f"This will {what} permanently. Continue?"):
         raise typer.Exit(ExitCode.FAILURE)
 
 
-def _told_state(session: Session, topic: str, state: str, groups: list[str]) -> None:
+def _print_state(session: Session, topic: str, state: str, groups: list[str]) -> None:
     text = "\n".join(f"{topic} {group} is {state}" for group in groups)
     session.output.text(text, {"topic": topic, "groups": groups, "state": state})
 
 
-def _told_count(
-    session: Session, ids: Sequence[str] | None, count: int, told: str, key: str
+def _print_count(
+    session: Session, ids: Sequence[str] | None, count: int, action: str, key: str
 ) -> None:
-    session.output.text(f"{count} dead letters {told}", {key: count})
+    session.output.text(f"{count} dead letters {action}", {key: count})
     if ids and not count:
-        raise typer.Exit(ExitCode.FAILURE)  # a script that named ids wants to know
+        raise typer.Exit(ExitCode.FAILURE)  # a script that names ids has to detect it
 
 
 def _payload(text: str) -> Any:
-    import json
-
-    body = sys.stdin.read() if text == "-" else text
-    try:
-        return json.loads(body)
-    except ValueError:
-        return body
+    return parse_value(sys.stdin.read() if text == "-" else text)
 
 
 def _headers(given: Sequence[str] | None) -> dict[str, str]:
@@ -581,7 +581,7 @@ def _headers(given: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-def _described(message: BusMessage) -> dict[str, Any]:
+def _describe(message: BusMessage) -> dict[str, Any]:
     from datetime import UTC, datetime
 
     sent = datetime.fromtimestamp(message.timestamp, UTC)
@@ -598,16 +598,16 @@ def _described(message: BusMessage) -> dict[str, Any]:
     }
 
 
-def _letter(entry: DeadLetterEntry) -> dict[str, Any]:
-    described = _described(entry.message)
+def _describe_dead_letter(entry: DeadLetterEntry) -> dict[str, Any]:
+    description = _describe(entry.message)
     return {
-        "id": described.pop("id"),
-        "topic": described.pop("topic"),
+        "id": description.pop("id"),
+        "topic": description.pop("topic"),
         "group": entry.group,
         "reason": entry.reason.value,
         "error": entry.error,
         "attempts": entry.attempts,
         "failed": entry.failed_at.isoformat(timespec="seconds"),
-        **described,
+        **description,
         "traceback": entry.traceback,
     }

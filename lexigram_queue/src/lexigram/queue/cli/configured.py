@@ -1,4 +1,4 @@
-"""Which backends are configured here: those of the application, else those of the files."""
+"""Read the configured backends: of the application, else of the configuration files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lexigram.queue.config import QueueConfig
 from lexigram.queue.constants import CONFIG_SECTION
 
 
-def configured() -> QueueConfig | None:
+def read_queue_config() -> QueueConfig | None:
     """The bus of the application named in pyproject.toml, else section ``queue`` of this folder.
 
     None: the application has no bus.

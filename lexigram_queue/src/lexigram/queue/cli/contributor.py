@@ -30,7 +30,7 @@ class QueueCliContributor(BaseCliContributor):
         return [
             CommandContribution(
                 "queue",
-                "Look at the bus, publish, pause groups, send dead letters back.",
+                "Inspect the bus, publish, pause groups, redrive dead letters.",
                 "lexigram.queue.cli.commands:app",
                 NAME,
                 "messaging",
@@ -43,7 +43,7 @@ class QueueCliContributor(BaseCliContributor):
             GeneratorDefinition(
                 "message_consumer",
                 "Generate Message Consumer",
-                "Writes a consumer with a typed payload, ready for QueueModule.scope().",
+                "Generate a consumer with a typed payload, ready for QueueModule.scope().",
                 NAME,
                 "lexigram.queue.cli.generators.message_consumer:MessageConsumerGenerator",
                 options={

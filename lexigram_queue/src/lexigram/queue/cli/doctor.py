@@ -1,4 +1,4 @@
-"""Look whether the configuration of the bus can work, without connecting anywhere."""
+"""Check the configuration of the bus without connecting to a broker."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from importlib.metadata import distribution
 
 from lexigram.contracts.cli import DoctorResult, DoctorStatus
-from lexigram.queue.cli.configured import configured
+from lexigram.queue.backends.registry import QueueDriverRegistry
+from lexigram.queue.cli.configured import read_queue_config
 from lexigram.queue.config import NamedQueueConfig
-from lexigram.queue.drivers.registry import QueueDriverRegistry
 
 DISTRIBUTION = "lexigram-queue"
 _URLS = ("redis", "rabbitmq", "nats")  # drivers that fall back to an address on this machine
@@ -16,7 +16,7 @@ _URLS = ("redis", "rabbitmq", "nats")  # drivers that fall back to an address on
 
 def check_broker_configured() -> DoctorResult:
     """Every backend has a driver that is installed, its library, and an address."""
-    config = configured()
+    config = read_queue_config()
     if config is None:
         return DoctorResult(DoctorStatus.OK, "the application has no bus")
     if not config.backends:
@@ -41,7 +41,7 @@ def _errors(entry: NamedQueueConfig) -> Iterator[str]:
 
     known = QueueDriverRegistry.with_defaults().names()
     if entry.driver not in known:
-        yield f"{entry.name}: there is no driver {entry.driver}, installed are {', '.join(known)}"
+        yield f"{entry.name}: unknown driver {entry.driver!r}, installed are {', '.join(known)}"
     missing = missing_extras(distribution(DISTRIBUTION)).get(entry.driver)
     if missing:
         yield (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lexigram.queue.control import BusControl
+from lexigram.queue.operations.control import BusControl
 
 
 async def control(container: Any) -> BusControl:

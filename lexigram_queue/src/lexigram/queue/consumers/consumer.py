@@ -76,7 +76,7 @@ class MessageConsumer:
 
     @property
     def binding(self) -> Binding | None:
-        """How it hangs on its queue, once prepared: to pause, resume and watch it."""
+        """Its binding to the queue, once prepared: to pause, resume and inspect it."""
         return self._binding
 
     async def prepare(

@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from lexigram.contracts.queue import BusMessage, QueueError, QueueProtocol
+from lexigram.contracts.queue.limits import check_message, check_topic
 from lexigram.queue.bus import BusQueue
 
 
@@ -34,7 +35,15 @@ class BatchedPublisher:
         return [one for one in self._pending if not one.published]
 
     def stage(self, topic: str, message: BusMessage) -> None:
-        """Keep the message for the next flush."""
+        """Keep the message for the next flush; raises InvalidMessageError or CapabilityError.
+
+        A flush would refuse it together with the messages beside it.
+        """
+        if isinstance(self._queue, BusQueue):
+            self._queue.check(topic, message)
+        else:
+            check_topic(topic)
+            check_message(message)
         self._pending.append(PendingPublish(topic, message))
 
     async def flush(self) -> None:
@@ -64,12 +73,12 @@ class BatchedPublisher:
                 await self._queue.publish(topic, one.message)
                 one.published = True
             return
-        unconfirmed: set[str] = set()
+        unconfirmed = {one.message.id for one in staged}
         try:
             await self._queue.publish_many(topic, [one.message for one in staged])
+            unconfirmed.clear()
         except QueueError as error:
-            every = [one.message.id for one in staged]
-            unconfirmed = set(error.details.get("unconfirmed") or every)
+            unconfirmed = set(error.details.get("unconfirmed") or unconfirmed)
             raise
         finally:
             for one in staged:

@@ -11,6 +11,7 @@ from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
 from lexigram.contracts.queue import QueueProtocol
 from lexigram.di import Named, Provider, ProviderPriority
 from lexigram.queue.bus import BusQueue
+from lexigram.queue.consumers.binding import handler_of
 from lexigram.queue.consumers.consumer import MessageConsumer
 
 
@@ -28,9 +29,12 @@ class ConsumersProvider(Provider):
         self._foreign: list[QueueProtocol] = []
 
     async def register(self, container: ContainerRegistrarProtocol) -> None:
-        """Bind the classes: one object each."""
+        """Bind the classes: one object each; have what their handlers ask for checked."""
         for kind in self._kinds:
             container.singleton(kind)
+            handler, parameter = handler_of(kind)
+            role = f"consumer {kind.__qualname__}"
+            container.check_entry(handler, given=("self", parameter), role=role)
 
     async def boot(self, container: BootContainerProtocol) -> None:
         """Make the consumers and their groups."""
@@ -45,7 +49,7 @@ class ConsumersProvider(Provider):
 
     async def start(self) -> None:
         """Begin to receive: every provider has booted. Groups are there even if it may not."""
-        if not self.may_work:
+        if not self.background_enabled:
             return
         for consumer in self._consumers:
             await consumer.start()
@@ -64,7 +68,7 @@ class ConsumersProvider(Provider):
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
         """DEGRADED when a consumer should receive and does not; the broker is the queue's check."""
-        silent = [one for one in self._consumers if self.may_work and not one.is_running]
+        silent = [one for one in self._consumers if self.background_enabled and not one.is_running]
         idle = [type(one).__qualname__ for one in silent]
         return HealthCheckResult(
             component=self.name,

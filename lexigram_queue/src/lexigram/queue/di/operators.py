@@ -17,9 +17,9 @@ from lexigram.queue.admin.pages.consumers import QueueConsumersPage
 from lexigram.queue.admin.pages.jobs import QueueJobsPage
 from lexigram.queue.admin.pages.overview import QueueOverviewPage
 from lexigram.queue.admin.renderer import PackageWidgetRenderer
-from lexigram.queue.control import BusControl
-from lexigram.queue.dead_letters import DeadLetters
-from lexigram.queue.dlq import BusDeadLetters
+from lexigram.queue.operations.control import BusControl
+from lexigram.queue.operations.dead_letters import DeadLetters
+from lexigram.queue.operations.dlq import BusDeadLetters
 
 DLQ_NAME = "bus"
 HANDLERS = (QueueDepthWidgetHandler, ConsumerLagWidgetHandler, FailedMessagesWidgetHandler)
@@ -28,11 +28,11 @@ PAGES = (QueueOverviewPage, QueueJobsPage, QueueConsumersPage)
 
 def register_operators(container: ContainerRegistrarProtocol, control: BusControl) -> None:
     """Bind them; the unnamed DLQProtocol only where nobody else has bound one."""
-    letters = BusDeadLetters(control)
+    dead_letters = BusDeadLetters(control)
     container.singleton(BusControl, control)
-    container.singleton(BusDeadLetters, letters)
-    container.singleton(DLQProtocol, letters, name=DLQ_NAME)
-    container.singleton(DLQProtocol, letters, when=unbound)
+    container.singleton(BusDeadLetters, dead_letters)
+    container.singleton(DLQProtocol, dead_letters, name=DLQ_NAME)
+    container.singleton(DLQProtocol, dead_letters, when=unbound)
     container.singleton(DeadLetters, factory=control.dead_letters)
     container.singleton(QueueAdminContributor)
     container.singleton(PackageWidgetRenderer, factory=widget_renderer)

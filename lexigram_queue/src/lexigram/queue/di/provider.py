@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import anyio
 
+from lexigram.concurrency import call
 from lexigram.contracts.core.di import BootContainerProtocol, ContainerRegistrarProtocol
 from lexigram.contracts.core.errors import ConfigurationError
 from lexigram.contracts.core.health import HealthCheckResult, HealthStatus, worst
@@ -19,18 +21,18 @@ from lexigram.contracts.observability.tracing import NoOpTracer, TracerProtocol
 from lexigram.contracts.queue import QueueError, QueueProtocol
 from lexigram.di import Provider, ProviderPriority
 from lexigram.queue.admin.contributor import QueueAdminContributor
+from lexigram.queue.backends.registry import QueueDriverRegistry
+from lexigram.queue.backends.services import Services
 from lexigram.queue.bus import BusQueue
 from lexigram.queue.config import NamedQueueConfig, QueueConfig
 from lexigram.queue.constants import CONFIG_SECTION
-from lexigram.queue.control import BusControl
 from lexigram.queue.core.dlq import DeadLetterQueue
 from lexigram.queue.core.pipeline import MessagePipeline
 from lexigram.queue.di.operators import register_operators
-from lexigram.queue.drivers.registry import QueueDriverRegistry
-from lexigram.queue.drivers.services import Services
-from lexigram.queue.inbox import Inbox
-from lexigram.queue.outbox import TransactionalOutbox
-from lexigram.queue.sampling import Sampled, Sampler
+from lexigram.queue.operations.control import BusControl
+from lexigram.queue.operations.sampling import Sampled, Sampler
+from lexigram.queue.outbox.inbox import Inbox
+from lexigram.queue.outbox.outbox import TransactionalOutbox
 
 BOOT_MARGIN = 30.0  # seconds for a start beside waiting for brokers
 
@@ -101,7 +103,7 @@ class QueueProvider(Provider):
             container.singleton(OutboxStoreProtocol, factory=_store_of(outbox), name=name)
 
     async def boot(self, container: BootContainerProtocol) -> None:
-        """Tell the backends what the application has, and connect all of them side by side."""
+        """Give the backends the services of the application, and connect them concurrently."""
         self._services.open(container)
         watchers: dict[str, Any] = {
             "set_tracer": await _real(container, TracerProtocol, NoOpTracer),
@@ -122,7 +124,7 @@ class QueueProvider(Provider):
             raise errors[0]
         contributor = await container.resolve(QueueAdminContributor)
         await contributor.on_admin_boot(container)
-        if self.may_work:
+        if self.background_enabled:
             for outbox in self._outboxes:
                 await outbox.start()
             await self._start_sampler(watchers["set_metrics"])
@@ -170,7 +172,7 @@ class QueueProvider(Provider):
             await outbox.stop()
 
     async def shutdown(self) -> None:
-        """Drain and disconnect, the last backend first; all are tried, all failures are told."""
+        """Drain and disconnect, the last backend first; all are tried, all failures are raised."""
         failures: list[Exception] = []
         if self._sampler is not None:
             await self._sampler.stop()
@@ -184,12 +186,12 @@ class QueueProvider(Provider):
             raise ExceptionGroup("the bus did not stop cleanly", failures)
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
-        """As bad as the worst backend; each is told apart in the details."""
+        """The health of the worst backend; the details have each of them."""
         results: dict[str, HealthCheckResult] = {}
-        started = anyio.current_time()
+        started, host = anyio.current_time(), asyncio.current_task()
         async with anyio.create_task_group() as tasks:
             for entry, queue in self._backends:
-                tasks.start_soon(_check, entry.name, queue, timeout, results)
+                tasks.start_soon(_check, entry.name, queue, timeout, results, host)
         names = [entry.name for entry, _ in self._backends]
         bad = [name for name in names if not results[name].is_healthy()]
         return HealthCheckResult(
@@ -216,7 +218,7 @@ def _store_of(outbox: TransactionalOutbox) -> Callable[[], OutboxStoreProtocol]:
 
 
 async def _real(container: BootContainerProtocol, service: Any, nothing: type) -> Any:
-    """The service, unless it is the one that does nothing: then nobody asks it per message."""
+    """The service, unless it is the one that does nothing: then it is not called per message."""
     found = await container.resolve_optional(service)
     return None if isinstance(found, nothing) else found
 
@@ -235,17 +237,21 @@ async def _connect(entry: NamedQueueConfig, queue: QueueProtocol, errors: list[Q
 
 
 def _advice(error: QueueError, entry: NamedQueueConfig) -> str:
-    """What the driver says, and what the configuration of the bus can do about it."""
+    """The hint of the driver, and the settings of the bus that help."""
     cause = error.hint or "start the broker or correct its address"
     wait = "" if entry.wait_for_broker else "wait_for_broker: 30 waits for it, "
     return f"{cause}; in backend {entry.name!r}, {wait}required: false starts without it"
 
 
 async def _check(
-    name: str, queue: QueueProtocol, timeout: float, results: dict[str, HealthCheckResult]
+    name: str,
+    queue: QueueProtocol,
+    timeout: float,
+    results: dict[str, HealthCheckResult],
+    host: asyncio.Task[Any] | None,
 ) -> None:
     try:
-        results[name] = await queue.health_check(timeout)
+        results[name] = await call(queue.health_check, timeout, timeout=timeout, host=host)
     except Exception as error:  # noqa: BLE001 - queues of others: a check must not raise
         results[name] = HealthCheckResult(
             component=name, status=HealthStatus.UNHEALTHY, error=f"{type(error).__name__}: {error}"

@@ -1,7 +1,7 @@
 """Where the migrations of the bus are, and which tables they make.
 
 New tables come by a file ``versions/NNNN_what.py`` with the next number, and stand in
-``lexigram.queue.tables`` too. A test compares both ways.
+``lexigram.queue.backends.sql.tables`` too. A test compares both ways.
 """
 
 from lexigram.sql.migrate.record import Migrations
@@ -9,5 +9,5 @@ from lexigram.sql.migrate.record import Migrations
 MIGRATIONS = Migrations(
     distribution="lexigram-queue",
     versions="lexigram.queue.migrations.versions",
-    metadata=("lexigram.queue.tables:metadata",),
+    metadata=("lexigram.queue.backends.sql.tables:metadata",),
 )

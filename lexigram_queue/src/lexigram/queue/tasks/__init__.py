@@ -1,9 +1,9 @@
-"""Jobs over any broker: the task queue of the core, told of by the bus."""
+"""Jobs over any broker: the task queue of the core, with workers notified by the bus."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lexigram.queue.backends.redis_jobs import RedisJobs, RedisProgress, RedisSubmissions
+    from lexigram.queue.backends.redis.jobs import RedisJobs, RedisProgress, RedisSubmissions
     from lexigram.queue.tasks.config import BusJobsConfig
     from lexigram.queue.tasks.module import BusJobsModule, BusJobsProvider
     from lexigram.queue.tasks.queue import BusTaskQueue
@@ -14,7 +14,7 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "lexigram.queue.backends.redis_jobs": [
+            "lexigram.queue.backends.redis.jobs": [
                 "RedisJobs",
                 "RedisProgress",
                 "RedisSubmissions",

@@ -1,4 +1,4 @@
-"""Section ``queue_jobs``: which broker tells workers of jobs, and where their state is."""
+"""Section ``queue_jobs``: the broker that notifies workers, and the store of the jobs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BusJobsConfig(BaseConfig):
         default=TOPIC, metadata=doc("Topics of the bus begin so; one for each queue of jobs.")
     )
     poll: float = field(
-        default=1.0, metadata=doc("Seconds after which to look for jobs without a call.")
+        default=1.0, metadata=doc("Poll interval in seconds, for jobs without a notification.")
     )
 
     def __attrs_post_init__(self) -> None:

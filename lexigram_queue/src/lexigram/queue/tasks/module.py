@@ -8,9 +8,9 @@ from lexigram.contracts.core.di import BootContainerProtocol, ContainerRegistrar
 from lexigram.contracts.core.errors import ConfigurationError
 from lexigram.contracts.queue import QueueProtocol
 from lexigram.di import DynamicModule, Module, Named, Provider, ProviderPriority, module
-from lexigram.queue.backends.redis_jobs import RedisJobs, RedisProgress, RedisSubmissions
+from lexigram.queue.backends.redis.jobs import RedisJobs, RedisProgress, RedisSubmissions
 from lexigram.queue.bus import BusQueue
-from lexigram.queue.outbox import TransactionalOutbox
+from lexigram.queue.outbox.outbox import TransactionalOutbox
 from lexigram.queue.tasks.config import BusJobsConfig
 from lexigram.queue.tasks.store import BusJobs
 from lexigram.sql.database import Database
@@ -54,14 +54,14 @@ class BusJobsProvider(Provider):
 
     async def boot(self, container: BootContainerProtocol) -> None:
         """Join the state and the driver of the chosen backend."""
-        queue = await container.resolve(self._named(QueueProtocol))
+        queue = await container.resolve(self._service_key(QueueProtocol))
         if not isinstance(queue, BusQueue):
             raise ConfigurationError(
                 f"jobs need a driver of the bus; backend {self.config.backend!r} is a "
                 f"{type(queue).__name__}",
                 hint="queue_jobs.backend names one of queue.backends that has a driver",
             )
-        outbox = await container.resolve(self._named(TransactionalOutbox))
+        outbox = await container.resolve(self._service_key(TransactionalOutbox))
         state = self._state(await container.resolve_optional(Database))
         self._jobs = BusJobs(
             state, queue.driver, topic=self.config.topic, poll=self.config.poll, outbox=outbox
@@ -72,7 +72,7 @@ class BusJobsProvider(Provider):
         if self._redis is not None:
             await self._redis.aclose()
 
-    def _named(self, service: Any) -> Any:
+    def _service_key(self, service: Any) -> Any:
         name = self.config.backend
         return service if name is None else Annotated[service, Named(name)]
 

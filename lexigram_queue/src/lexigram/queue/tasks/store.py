@@ -1,12 +1,12 @@
-"""Jobs over a broker: the state says what there is to do, the broker tells one worker of it.
+"""Jobs over a broker: the state holds the jobs, the broker notifies one worker.
 
 When jobs can be claimed, a message goes to topic ``<topic>.<queue>``, group ``workers``: a *call*.
-The one worker that receives it looks into the state and claims what is most urgent there, as much
-as it has room for; when that leaves more, it calls the next worker. So priority, order, keys,
+The one worker that receives it claims the most urgent jobs from the state, as many as it has
+room for; when that leaves more, it calls the next worker. So priority, order, keys,
 leases and fences are the same on every broker, also on those that have none of them, and of a
 thousand idle workers as many wake as are needed. A call is a hint and never the truth: one without
-a job is thrown away, and a job whose call was lost is found by the poll. A broker that is away
-delays jobs, and loses or doubles none.
+a job is thrown away, and a job whose call was lost is found by the poll. A broker that is
+unavailable delays jobs, and loses or duplicates none.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from lexigram import clock
 from lexigram.contracts.infra.tasks.protocols import NewsProtocol
 from lexigram.contracts.infra.tasks.types import DEFAULT_QUEUE, ClaimedJob, EndKind, LeaseState
 from lexigram.contracts.queue import BusMessage, QueueDriverProtocol, QueueError
+from lexigram.leasing import Backoff
+from lexigram.leasing.subscriptions import Subscription, Subscriptions
 from lexigram.observability import get_logger
-from lexigram.sql.leasing import Backoff
-from lexigram.sql.subscriptions import Subscription, Subscriptions
 from lexigram.tasks.intake import NewJob
 from lexigram.tasks.store import (
     Admission,
@@ -42,10 +42,10 @@ TOPIC: Final = "lexigram.jobs"
 GROUP: Final = "workers"
 # Jobs that come together for which one worker is called. A call each cost more than the jobs: on
 # NATS 511 µs a job against 263 for a message of the bus.
-JOBS_OF_A_CALL: Final = 10
-MOST_CALLS: Final = 100  # received in one go
-LOOK_FOR_QUEUES: Final = 5.0  # seconds between looks at which queues there are
-AGAIN: Final = Backoff(first=0.1, cap=2.0)
+JOBS_PER_CALL: Final = 10
+MAX_CALLS: Final = 100  # received in one go
+REFRESH_QUEUES: Final = 5.0  # interval in seconds of listing the queues
+RETRY_BACKOFF: Final = Backoff(first=0.1, cap=2.0)
 
 logger = get_logger(__name__)
 
@@ -59,7 +59,7 @@ class StagingProtocol(Protocol):
 
 
 class BusJobs:
-    """Implements JobStore: ``state`` keeps the jobs, ``driver`` tells workers of them.
+    """Implements JobStore: ``state`` keeps the jobs, ``driver`` notifies workers.
 
     Both are opened and closed by their owners. ``outbox``, on the database of the state, sends
     the calls of jobs that are enqueued inside a transaction when it commits; without it workers
@@ -85,12 +85,12 @@ class BusJobs:
         # Queues that workers here take jobs from; all of them once one takes from all.
         self._wanted: set[str] = set()
         self._wants_all = False
-        self._look_at = 0.0
+        self._refresh_at = 0.0
         # Queues of a worker that is busy: calls that wait for it are to be received.
         self._stale: set[str] = set()
         self._news = Subscriptions()
         self._failures = 0
-        self._silent_until = 0.0  # a broker that failed is not asked before
+        self._silent_until = 0.0  # a broker that failed is not called before
 
     @property
     def joins(self) -> bool:
@@ -148,13 +148,13 @@ class BusJobs:
     async def tend(self) -> Tended:
         tended = await self.state.tend()
         if tended.promoted:
-            # Who tends takes some of them; the others shall hear of the rest.
+            # The process that tends takes some of them; others are notified of the rest.
             rows = await self.state.find(
                 queue=None,
                 states=(State.READY,),
                 retried=None,
                 name=None,
-                limit=min(tended.promoted, JOBS_OF_A_CALL * MOST_CALLS),
+                limit=min(tended.promoted, JOBS_PER_CALL * MAX_CALLS),
                 offset=0,
             )
             await self._publish(self._calls(row["queue"] for row in rows))
@@ -209,9 +209,9 @@ class BusJobs:
     @asynccontextmanager
     async def _listening_for_calls(self) -> AsyncGenerator[NewsProtocol, None]:
         with self._news.open("work") as subscription:
-            yield _Ear(self, subscription, self._poll)
+            yield _CallListener(self, subscription, self._poll)
 
-    async def hear(self, subscription: Subscription, wait: float) -> bool:
+    async def wait_for_call(self, subscription: Subscription, wait: float) -> bool:
         """Wait for a call, here or to another worker of this process; False when none came."""
         if await subscription.wait(timeout=0) is not None:
             return True
@@ -219,7 +219,7 @@ class BusJobs:
             topics = await self._topics()
             return await self._first_of(topics, subscription, wait)
         except QueueError as error:
-            await self._broken(error, wait)
+            await self._reconnect(error, wait)
             return False
 
     async def _first_of(
@@ -251,9 +251,9 @@ class BusJobs:
 
     async def _receive(self, topic: str, wait: float) -> bool:
         # All that are there: should they mean more jobs than this worker can take, it calls again.
-        calls = await self._driver.receive(topic, GROUP, limit=MOST_CALLS, wait=wait)
+        calls = await self._driver.receive(topic, GROUP, limit=MAX_CALLS, wait=wait)
         if calls:
-            # At once: should this process die, the job is there all the same.
+            # At once: if this process crashes, the job is still in the state.
             await self._driver.ack_many(calls)
             self._failures = 0
         return bool(calls)
@@ -279,11 +279,11 @@ class BusJobs:
         return [
             BusMessage(topic=f"{self._topic}.{queue}", payload=b"")
             for queue, jobs in Counter(queues).items()
-            for _ in range(0, jobs, JOBS_OF_A_CALL)
+            for _ in range(0, jobs, JOBS_PER_CALL)
         ]
 
     async def _publish(self, calls: Sequence[BusMessage]) -> None:
-        """Tell workers. The jobs are accepted: a broker that is away must not undo that."""
+        """Notify workers. The jobs are accepted: an unavailable broker must not undo that."""
         if not calls or clock.monotonic() < self._silent_until:
             return
         try:
@@ -310,37 +310,37 @@ class BusJobs:
         if self._wants_all or not self._wanted:  # nobody has claimed yet
             if begin + DEFAULT_QUEUE not in self._declared:
                 await self._declare(begin + DEFAULT_QUEUE)
-            if clock.monotonic() >= self._look_at:
+            if clock.monotonic() >= self._refresh_at:
                 known = await self._driver.groups()
                 self._declared |= {t for t, g in known if g == GROUP and t.startswith(begin)}
-                self._look_at = clock.monotonic() + LOOK_FOR_QUEUES
+                self._refresh_at = clock.monotonic() + REFRESH_QUEUES
             return sorted(self._declared)
         return sorted(begin + queue for queue in self._wanted)
 
     def _suspect(self, error: QueueError) -> None:
         self._failures += 1
-        # Nobody who enqueues or claims waits for its time-outs meanwhile.
-        self._silent_until = clock.monotonic() + AGAIN.delay(self._failures)
+        # Until then enqueueing and claiming do not wait for its timeouts.
+        self._silent_until = clock.monotonic() + RETRY_BACKOFF.delay(self._failures)
         if self._failures == 1:
             logger.warning(
-                "jobs are found by the poll: the broker does not answer", error=str(error)
+                "the broker does not answer; workers find jobs by polling", error=str(error)
             )
 
-    async def _broken(self, error: QueueError, wait: float) -> None:
-        """Have the connection again, or wait."""
+    async def _reconnect(self, error: QueueError, wait: float) -> None:
+        """Reconnect, or wait."""
         self._suspect(error)
         self._declared.clear()  # a broker that lost its data has lost these
-        self._look_at = 0.0
-        await anyio.sleep(min(wait, AGAIN.delay(self._failures)))
+        self._refresh_at = 0.0
+        await anyio.sleep(min(wait, RETRY_BACKOFF.delay(self._failures)))
         try:
             await self._driver.connect()
         except QueueError:
-            return  # said already; the next wait tries again
+            return  # logged already; the next wait retries
         self._failures, self._silent_until = 0, 0.0
-        logger.info("the broker of the jobs was connected again")
+        logger.info("reconnected to the broker of the jobs")
 
 
-class _Ear:
+class _CallListener:
     """Implements NewsProtocol for one worker."""
 
     def __init__(self, jobs: BusJobs, subscription: Subscription, poll: float) -> None:
@@ -350,7 +350,7 @@ class _Ear:
 
     async def wait(self, at_most: float | None = None) -> bool:
         limit = self._poll if at_most is None else min(self._poll, at_most)
-        return await self._jobs.hear(self._subscription, limit)
+        return await self._jobs.wait_for_call(self._subscription, limit)
 
 
 def _is_for_now(new: NewJob) -> bool:

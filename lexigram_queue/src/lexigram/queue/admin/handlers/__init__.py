@@ -1,4 +1,4 @@
-"""Handlers of the widgets: each finds one figure."""
+"""Widget handlers: each shows one statistic."""
 
 from lexigram.queue.admin.handlers.consumer_lag import ConsumerLagWidgetHandler
 from lexigram.queue.admin.handlers.failed_messages import FailedMessagesWidgetHandler

@@ -1,4 +1,4 @@
-"""How many messages could be delivered now and are not."""
+"""Consumer lag: messages that are ready to be delivered."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from lexigram.contracts.admin import Stat, Tone
-from lexigram.queue.admin.figures import FigureHandler
+from lexigram.queue.admin.statistics import StatisticHandler
 
 BEHIND = 100  # messages; from here on consumers do not keep up
 
 
-class ConsumerLagWidgetHandler(FigureHandler):
-    """How far consumers are behind."""
+class ConsumerLagWidgetHandler(StatisticHandler):
+    """Consumer lag of all groups."""
 
     label = "Consumer lag"
 
     def stat(self, stats: Mapping[str, Any]) -> Stat | None:
-        """``lag`` of the figures; an object of the old line tells ``processing`` only."""
+        """``lag``; objects of the 0.1 line have ``processing`` only."""
         lag = stats.get("lag", stats.get("processing"))
         if lag is None:
             return None

@@ -1,4 +1,4 @@
-"""How many messages were set aside as dead letters."""
+"""Number of dead letters."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from lexigram.contracts.admin import Stat, Tone
-from lexigram.queue.admin.figures import FigureHandler
+from lexigram.queue.admin.statistics import StatisticHandler
 
 NONE = "✓ No failures"
 
 
-class FailedMessagesWidgetHandler(FigureHandler):
+class FailedMessagesWidgetHandler(StatisticHandler):
     """Dead letters of all groups."""
 
     label = "Failed messages"
 
     def stat(self, stats: Mapping[str, Any]) -> Stat | None:
-        """``dead_letter_count`` of the figures."""
+        """``dead_letter_count`` of the statistics."""
         failed = stats.get("dead_letter_count")
         if failed is None:
             return None

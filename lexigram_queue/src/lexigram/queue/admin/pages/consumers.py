@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from lexigram.contracts.admin import PageContent, PageTable
-from lexigram.queue.admin.figures import control_of, unavailable
+from lexigram.queue.admin.statistics import control_of, unavailable
 
 COLUMNS = ("backend", "name", "topics", "group", "active", "paused", "in flight", "handled")
 
 
 class QueueConsumersPage:
-    """Every consumer of this process; other processes tell of theirs."""
+    """Every consumer of this process; other processes have pages of their own."""
 
     def __init__(self, queue: object | None = None) -> None:
         self._control = control_of(queue)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lexigram.contracts.admin import PageContent, PageTable
-from lexigram.queue.admin.figures import control_of, unavailable
-from lexigram.queue.dead_letters import DeadLetters
+from lexigram.queue.admin.statistics import control_of, unavailable
+from lexigram.queue.operations.dead_letters import DeadLetters
 
 COLUMNS = ("backend", "id", "topic", "group", "reason", "error", "attempts", "failed at")
 SHOWN = 100
@@ -19,7 +19,7 @@ class QueueJobsPage:
         self._control = control_of(queue)
 
     async def handle(self, request: Any) -> PageContent:
-        """What was set aside; raises QueueError when a broker does not answer."""
+        """The dead letters; raises QueueError when a broker does not answer."""
         if self._control is None:
             return PageContent("Messages", (unavailable("Failed messages"),))
         rows = [

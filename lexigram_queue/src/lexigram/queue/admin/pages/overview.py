@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from lexigram.contracts.admin import PageContent, PageTable, Stat, Tone
-from lexigram.queue.admin.figures import control_of, unavailable
+from lexigram.queue.admin.statistics import control_of, unavailable
 
 COLUMNS = ("backend", "driver", "topic", "group", "depth", "lag", "dead letters", "state")
 
 
 class QueueOverviewPage:
-    """Every group with its figures."""
+    """Every group with its statistics."""
 
     def __init__(self, queue: object | None = None) -> None:
         self._control = control_of(queue)
 
     async def handle(self, request: Any) -> PageContent:
-        """The figures now; raises QueueError when a broker does not answer."""
+        """The current statistics; raises QueueError when a broker does not answer."""
         if self._control is None:
             return PageContent("Queue", (unavailable("Groups"),))
         found = await self._control.groups()

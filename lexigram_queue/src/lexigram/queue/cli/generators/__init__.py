@@ -1,1 +1,1 @@
-"""Code the command line can write for users of the bus."""
+"""Code generators of the bus."""

@@ -1,4 +1,4 @@
-"""Writes a consumer with a typed payload."""
+"""Generate a consumer with a typed payload."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from lexigram.cli.errors import CliError
 
 DEFAULT_FIELDS = "message_type: str, payload: dict[str, object]"
 _WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+")
-_FIELD = re.compile(r"^\s*([A-Za-z_]\w*)\s*:\s*(.+?)\s*$")
 
 _TEMPLATE = '''"""Handles the messages of topic {topic}."""
 
@@ -59,7 +58,7 @@ class MessageConsumerGenerator:
         if words and words[-1] == "consumer" and len(words) > 1:
             words.pop()
         if not words or not "_".join(words).isidentifier() or keyword.iskeyword("_".join(words)):
-            raise CliError(f"{name!r} cannot be made into a name", hint="such as OrderPlaced")
+            raise CliError(f"{name!r} is not a valid name", hint="use a name such as OrderPlaced")
         snake, camel = "_".join(words), "".join(word.capitalize() for word in words)
         broker = chosen.get("broker")
         text = _TEMPLATE.format(
@@ -74,26 +73,30 @@ class MessageConsumerGenerator:
 def _fields(text: str) -> str:
     lines = list[str]()
     for part in _split(text):
-        found = _FIELD.match(part)
-        if found is None or keyword.iskeyword(found[1]):
+        name, _, kind = map(str.strip, part.partition(":"))
+        if not name.isidentifier() or keyword.iskeyword(name) or not kind:
             raise CliError(
-                f"{part.strip()!r} is no field", hint="such as number:int,items:list[str]"
+                f"{part.strip()!r} is not a valid field",
+                hint="write fields such as number:int,items:list[str]",
             )
         try:
-            compile(found[2], "<field>", "eval")
-        except SyntaxError as error:
-            raise CliError(f"{found[2]!r} is no type", hint="such as int or list[str]") from error
-        lines.append(f"    {found[1]}: {found[2]}")
+            compile(kind, "<field>", "eval")
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            # MemoryError: the parser has no room for so many brackets.
+            raise CliError(
+                f"{kind!r} is not a valid type", hint="use a type such as int or list[str]"
+            ) from error
+        lines.append(f"    {name}: {kind}")
     return "\n".join(lines)
 
 
 def _split(text: str) -> list[str]:
     """At commas outside of brackets."""
     parts, depth = [""], 0
-    for letter in text:
-        depth += (letter == "[") - (letter == "]")
-        if letter == "," and not depth:
+    for character in text:
+        depth += (character == "[") - (character == "]")
+        if character == "," and not depth:
             parts.append("")
         else:
-            parts[-1] += letter
+            parts[-1] += character
     return parts

@@ -1,1 +1,0 @@
-"""Drivers by name: the registry, and what every driver needs to start."""

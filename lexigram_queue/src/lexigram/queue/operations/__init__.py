@@ -1,0 +1,1 @@
+"""Inspect and operate a bus: groups, dead letters, statistics."""

@@ -1,0 +1,1 @@
+"""What is the same on every broker: publishing, receiving, settling and leases."""
