@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lexigram.workflow.durable.artifacts import ArtifactFolders, Artifacts, BlobArtifact
     from lexigram.workflow.durable.bus_events import (
         DurableEventHook,
         RunEndedHook,
@@ -16,13 +15,20 @@ if TYPE_CHECKING:
         StepStartedHook,
     )
     from lexigram.workflow.durable.config import DurableConfig
-    from lexigram.workflow.durable.definitions import (
+    from lexigram.workflow.durable.definitions.catalog import HandlerCatalog
+    from lexigram.workflow.durable.definitions.model import (
         LifecycleDefinition,
         ParameterSet,
         StepDefinition,
         WorkflowDefinition,
     )
-    from lexigram.workflow.durable.documents import (
+    from lexigram.workflow.durable.definitions.registry import DefinitionFolders, DefinitionRegistry
+    from lexigram.workflow.durable.documents.artifacts import (
+        ArtifactFolders,
+        Artifacts,
+        BlobArtifact,
+    )
+    from lexigram.workflow.durable.documents.documents import (
         Batch,
         Documents,
         DocumentState,
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
         SourceStatus,
         UriVersion,
     )
+    from lexigram.workflow.durable.documents.runs import DurableRuns, Started
     from lexigram.workflow.durable.engine import DurableEngine
     from lexigram.workflow.durable.errors import (
         BatchCompletedError,
@@ -55,9 +62,7 @@ if TYPE_CHECKING:
         RunNotFoundError,
         RunNotParkedError,
     )
-    from lexigram.workflow.durable.events import EventContext, Publish, RunNotice
     from lexigram.workflow.durable.fleet import DurableFleet
-    from lexigram.workflow.durable.handler_catalog import HandlerCatalog
     from lexigram.workflow.durable.models import RunGroup, RunStep, WorkflowRun
     from lexigram.workflow.durable.orchestrated.flow import StepTerms
     from lexigram.workflow.durable.orchestrated.runs import (
@@ -73,9 +78,7 @@ if TYPE_CHECKING:
         StepPlan,
     )
     from lexigram.workflow.durable.questions import OpenQuestion, Questions
-    from lexigram.workflow.durable.registry import DefinitionFolders, DefinitionRegistry
-    from lexigram.workflow.durable.runs import DurableRuns, Started
-    from lexigram.workflow.durable.store import (
+    from lexigram.workflow.durable.store.records import (
         ANYTHING,
         Audience,
         Beat,
@@ -95,21 +98,22 @@ if TYPE_CHECKING:
         Tended,
         Terms,
     )
-    from lexigram.workflow.durable.sync_states import SyncState, SyncStates
-    from lexigram.workflow.durable.worker import (
-        LoggingMetrics,
-        Metrics,
-        StepContext,
-        Worker,
-        WorkerConfig,
-    )
+    from lexigram.workflow.durable.store.sync_states import SyncState, SyncStates
+    from lexigram.workflow.durable.worker.config import LoggingMetrics, Metrics, WorkerConfig
+    from lexigram.workflow.durable.worker.events import EventContext, Publish, RunNotice
+    from lexigram.workflow.durable.worker.handlers import StepContext
+    from lexigram.workflow.durable.worker.worker import Worker
 else:
     from lexigram.contracts._lazy import lazy_exports
 
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "lexigram.workflow.durable.artifacts": ["ArtifactFolders", "Artifacts", "BlobArtifact"],
+            "lexigram.workflow.durable.documents.artifacts": [
+                "ArtifactFolders",
+                "Artifacts",
+                "BlobArtifact",
+            ],
             "lexigram.workflow.durable.bus_events": [
                 *("DurableEventHook", "RunEndedHook", "RunFailedHook", "RunGroupEndedHook"),
                 *("RunGroupStartedHook", "RunStartedHook", "StepEndedHook", "StepFailedHook"),
@@ -117,13 +121,13 @@ else:
             ],
             "lexigram.workflow.durable.config": ["DurableConfig"],
             "lexigram.workflow.durable.fleet": ["DurableFleet"],
-            "lexigram.workflow.durable.definitions": [
+            "lexigram.workflow.durable.definitions.model": [
                 "LifecycleDefinition",
                 "ParameterSet",
                 "StepDefinition",
                 "WorkflowDefinition",
             ],
-            "lexigram.workflow.durable.documents": [
+            "lexigram.workflow.durable.documents.documents": [
                 "Batch",
                 "DocumentState",
                 "DocumentUri",
@@ -132,9 +136,12 @@ else:
                 "SourceStatus",
                 "UriVersion",
             ],
-            "lexigram.workflow.durable.handler_catalog": ["HandlerCatalog"],
-            "lexigram.workflow.durable.registry": ["DefinitionFolders", "DefinitionRegistry"],
-            "lexigram.workflow.durable.runs": ["DurableRuns", "Started"],
+            "lexigram.workflow.durable.definitions.catalog": ["HandlerCatalog"],
+            "lexigram.workflow.durable.definitions.registry": [
+                "DefinitionFolders",
+                "DefinitionRegistry",
+            ],
+            "lexigram.workflow.durable.documents.runs": ["DurableRuns", "Started"],
             "lexigram.workflow.durable.engine": ["DurableEngine"],
             "lexigram.workflow.durable.errors": [
                 "BatchCompletedError",
@@ -158,7 +165,7 @@ else:
                 "RunNotFoundError",
                 "RunNotParkedError",
             ],
-            "lexigram.workflow.durable.events": ["EventContext", "Publish", "RunNotice"],
+            "lexigram.workflow.durable.worker.events": ["EventContext", "Publish", "RunNotice"],
             "lexigram.workflow.durable.models": ["RunGroup", "RunStep", "WorkflowRun"],
             "lexigram.workflow.durable.orchestrated.flow": ["StepTerms"],
             "lexigram.workflow.durable.orchestrated.runs": [
@@ -168,15 +175,17 @@ else:
                 *("LifeCycleEvent", "LifecycleHandler", "NewRun", "RunPlan", "StepPlan"),
             ],
             "lexigram.workflow.durable.questions": ["OpenQuestion", "Questions"],
-            "lexigram.workflow.durable.store": [
+            "lexigram.workflow.durable.store.records": [
                 *("ANYTHING", "Audience", "Beat", "Child", "Claim", "Claimed", "End", "EndKind"),
                 *("Ended", "GroupEvent", "Handled", "Reaped", "Selection", "Spawn", "State"),
                 *("Submitted", "Tended", "Terms"),
             ],
-            "lexigram.workflow.durable.sync_states": ["SyncState", "SyncStates"],
-            "lexigram.workflow.durable.worker": [
-                *("LoggingMetrics", "Metrics", "StepContext", "Worker", "WorkerConfig"),
+            "lexigram.workflow.durable.store.sync_states": ["SyncState", "SyncStates"],
+            "lexigram.workflow.durable.worker.handlers": ["StepContext"],
+            "lexigram.workflow.durable.worker.config": [
+                *("LoggingMetrics", "Metrics", "WorkerConfig"),
             ],
+            "lexigram.workflow.durable.worker.worker": ["Worker"],
         },
     )
 

@@ -1,4 +1,4 @@
-"""Tell hooks and the message bus what happens to groups, runs and steps; built if anyone listens."""
+"""Emit events of groups, runs and steps to hooks and the bus; built only for listeners."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class StepStartedHook(DurableEventHook):
 
 @frozen(kw_only=True)
 class StepEndedHook(DurableEventHook):
-    """A step completed in this process; not told for an error that is tried again."""
+    """A step completed in this process; not emitted for an error that is retried."""
 
 
 @frozen(kw_only=True)
 class StepFailedHook(DurableEventHook):
-    """A step gave up in this process."""
+    """A step failed permanently in this process."""
 
 
 # By the value of the lifecycle event.
@@ -89,10 +89,10 @@ HOOKS: Final[Mapping[str, type[DurableEventHook]]] = {
 }
 
 
-class Announcements:
-    """Hands events to hooks, and those named in ``published`` to the outbox as messages.
+class DurableEventEmitter:
+    """Emits events to hooks, and those named in ``published`` to the outbox as messages.
 
-    A message of the end of a group has the same id whoever sends it and how often.
+    The message for the end of a group has the same id in every process and every delivery.
     """
 
     def __init__(
@@ -106,14 +106,14 @@ class Announcements:
         self._published = frozenset(published) if outbox is not None else frozenset[str]()
 
     def wants(self, event: LifeCycleEvent | str) -> bool:
-        """Whether anybody would hear of it."""
+        """Whether the event has a listener."""
         name = str(event)
         if name in self._published:
             return True
         return self._hooks is not None and self._hooks.wants(HOOKS[name])
 
-    async def tell(self, event: LifeCycleEvent | str, **facts: Any) -> None:
-        """Build the payload, if anybody listens, and hand it over. A failing outbox raises."""
+    async def emit(self, event: LifeCycleEvent | str, **facts: Any) -> None:
+        """Build and deliver the payload if the event has a listener; a failing outbox raises."""
         name = str(event)
         if not self.wants(name):
             return

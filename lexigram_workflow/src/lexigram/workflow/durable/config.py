@@ -1,4 +1,4 @@
-"""Section ``workflow.durable``: how durable runs are worked on, and where their parts are."""
+"""Section ``workflow.durable``: workers, leases and folders of durable runs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from attrs import Attribute, field, frozen
-from attrs.validators import ge, gt, min_len
+from attrs.validators import and_, ge, gt, le, min_len
 
 from lexigram.config import BaseConfig, ConfigurationError, doc
+from lexigram.contracts.workflow.limits import MAX_CONSUMERS, MAX_RETRIES, MAX_SECONDS
 
 DURABLE_SECTION: Final = "workflow.durable"
 
-# Variables of the seed, as keys of this section; DROPPED are those without an effect.
+# Variables of Soliplex Ingester, as keys of this section; DROPPED are those without an effect.
 ALIASES: Final[Mapping[str, str]] = {
     "WORKER_CHECKIN_INTERVAL": "checkin_interval",
     "WORKER_CHECKIN_TIMEOUT": "checkin_timeout",
@@ -54,9 +55,17 @@ BusEvent: TypeAlias = Literal[
 
 
 def _are_pools(_: object, __: Attribute[Any], pools: Mapping[str, int]) -> None:
-    bad = [name for name, size in pools.items() if not name or size < 1]
+    bad = [name for name, size in pools.items() if not name or not 1 <= size <= MAX_CONSUMERS]
     if bad:
-        raise ValueError(f"the pools {', '.join(bad)} need a name and at least 1 consumer")
+        raise ValueError(
+            f"the pools {', '.join(bad)} need a name and 1 to {MAX_CONSUMERS} consumers"
+        )
+
+
+_LONGEST: Final = float(MAX_SECONDS)
+_POSITIVE: Final = and_(gt(0.0), le(_LONGEST))
+_NOT_NEGATIVE: Final = and_(ge(0.0), le(_LONGEST))
+_CONSUMERS: Final = and_(ge(1), le(MAX_CONSUMERS))
 
 
 @frozen(kw_only=True)
@@ -70,22 +79,22 @@ class DurableConfig(BaseConfig):
     run_worker: bool = field(
         default=False,
         metadata=doc(
-            "Work in every process that runs the application; serve and worker do so anyway."
+            "Run a worker in every process of the application; serve and worker always do."
         ),
     )
     checkin_interval: float = field(
-        default=120.0, validator=gt(0), metadata=doc("Between two check-ins of a worker.")
+        default=5.0, validator=_POSITIVE, metadata=doc("Interval between check-ins of a worker.")
     )
     checkin_timeout: float = field(
-        default=600.0,
-        validator=gt(0),
-        metadata=doc("A worker that has not checked in for so long is dead; also a lease."),
+        default=30.0,
+        validator=_POSITIVE,
+        metadata=doc("Seconds without a check-in after which a worker is dead; also the lease."),
     )
     task_count: int = field(
-        default=5, validator=ge(1), metadata=doc("Consumers of the pools store and *.")
+        default=5, validator=_CONSUMERS, metadata=doc("Consumers of the pools store and *.")
     )
     parse_concurrency: int = field(
-        default=3, validator=ge(1), metadata=doc("Consumers of the pool parse.")
+        default=3, validator=_CONSUMERS, metadata=doc("Consumers of the pool parse.")
     )
     pools: Mapping[str, int] = field(
         factory=dict[str, int],
@@ -94,32 +103,36 @@ class DurableConfig(BaseConfig):
     )
     poll_interval: float = field(
         default=1.0,
-        validator=gt(0),
-        metadata=doc("After which an idle pool looks though nobody told it of work."),
+        validator=_POSITIVE,
+        metadata=doc("Poll interval of an idle pool; notifications wake it earlier."),
     )
     stop_timeout: float = field(
         default=30.0,
-        validator=ge(0),
+        validator=_NOT_NEGATIVE,
         metadata=doc(
-            "For running steps to end when the worker stops; the rest is given back. At most"
+            "Time for running steps to end when the worker stops; the rest is released. At most"
             " four fifths of app.shutdown_timeout."
         ),
     )
     retention: float = field(
         default=30 * 24 * 3600.0,
-        validator=ge(0),
-        metadata=doc("How long ended groups are kept; 0: for ever."),
+        validator=_NOT_NEGATIVE,
+        metadata=doc("Retention of ended groups; 0 keeps them forever."),
     )
     ageing: float = field(
-        default=600.0, validator=gt(0), metadata=doc("Waiting that a point of priority is worth.")
+        default=600.0,
+        validator=_POSITIVE,
+        metadata=doc("Waiting time that one point of priority is worth."),
     )
     tenant_gap: float = field(
-        default=0.1, validator=ge(0), metadata=doc("Between the turns of one tenant's runs.")
+        default=0.1,
+        validator=_NOT_NEGATIVE,
+        metadata=doc("Gap between the turns of one tenant's runs."),
     )
     max_lost: int = field(
         default=25,
-        validator=ge(1),
-        metadata=doc("Workers that may die of one step before its run counts as failed."),
+        validator=and_(ge(1), le(MAX_RETRIES)),
+        metadata=doc("Number of workers that a step may end before its run fails."),
     )
     workflow_dir: str = field(
         default="config/workflows", metadata=doc("Folder of workflow definitions; may be missing.")
@@ -128,18 +141,18 @@ class DurableConfig(BaseConfig):
         default="config/params", metadata=doc("Folder of parameter sets; may be missing.")
     )
     user_param_dir: str = field(
-        default="config/user_params", metadata=doc("Folder that uploads are written to.")
+        default="config/user_params", metadata=doc("Folder for uploaded definitions.")
     )
     default_workflow_id: str = field(
-        default="batch_split", validator=min_len(1), metadata=doc("Where nobody names a workflow.")
+        default="batch_split", validator=min_len(1), metadata=doc("Default workflow.")
     )
     default_param_id: str = field(
-        default="default", validator=min_len(1), metadata=doc("Where nobody names parameters.")
+        default="default", validator=min_len(1), metadata=doc("Default parameter set.")
     )
     handler_prefixes: tuple[str, ...] = field(
         default=(),
         metadata=doc(
-            "Modules that handlers may come from. Uploads are always held to it; the folders"
+            "Modules that handlers may come from. Always enforced for uploads; for the folders"
             " only when it is set."
         ),
     )
@@ -148,21 +161,23 @@ class DurableConfig(BaseConfig):
         metadata=doc("Events sent as messages durable.<event>, where the application has a bus."),
     )
     document_store_dir: str = field(
-        default="raw", validator=min_len(1), metadata=doc("Documents, in the blob store.")
+        default="raw", validator=min_len(1), metadata=doc("Folder of documents, in the blob store.")
     )
     parsed_markdown_store_dir: str = field(default="markdown", validator=min_len(1))
     parsed_json_store_dir: str = field(default="json", validator=min_len(1))
     chunks_store_dir: str = field(default="chunks", validator=min_len(1))
     embeddings_store_dir: str = field(default="embeddings", validator=min_len(1))
     rag_store_dir: str = field(
-        default="rag", validator=min_len(1), metadata=doc("What stores call the documents.")
+        default="rag",
+        validator=min_len(1),
+        metadata=doc("Identifiers that stores give the documents."),
     )
     custom_store_dir: str = field(
-        default="custom", validator=min_len(1), metadata=doc("What your own steps leave behind.")
+        default="custom", validator=min_len(1), metadata=doc("Artifacts of your own steps.")
     )
     input_dirs: tuple[str, ...] = field(
         default=(),
-        metadata=doc("Folders of this machine that REST clients may name files of; none: no file."),
+        metadata=doc("Folders whose files REST clients may name; empty allows no file."),
     )
     lancedb_dir: str = field(
         default="lancedb", metadata=doc("Folder of vector stores; part of the keys of their locks.")
@@ -183,7 +198,7 @@ class DurableConfig(BaseConfig):
 
     @property
     def consumers(self) -> Mapping[str, int]:
-        """The pools of a worker that is not told otherwise."""
+        """The default pools of a worker."""
         if self.pools:
             return dict(self.pools)
         return {"parse": self.parse_concurrency, "store": self.task_count, "*": self.task_count}

@@ -1,21 +1,34 @@
-"""Durable runs: submit them, claim their steps, say how they ended, and look after the rest.
+"""Durable runs: submit them, claim their steps one by one, cancel and retry them.
 
-The names are the seed's; batch forms stand beside them. Every call is one transaction.
+The names are those of Soliplex Ingester. Every call is one transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, cast
 
-import orjson
 from attrs import evolve
 
 from lexigram.contracts.data.locks import ResourceLock, ResourceLockKind
 from lexigram.contracts.workflow.durable import RunGroupStats, RunStatus
+from lexigram.contracts.workflow.limits import (
+    MAX_SECONDS,
+    MAX_TEXT_LENGTH,
+    check_id,
+    check_name,
+    check_optional_ids,
+    check_optional_names,
+    check_page,
+    check_seconds,
+    check_text,
+    check_timeout,
+)
 from lexigram.sql.database import Database
 from lexigram.sql.locks import SqlResourceLocks
+from lexigram.sql.text import storable_text
+from lexigram.workflow.durable._values import json_text
 from lexigram.workflow.durable.errors import (
     PlanInvalidError,
     RunNotFoundError,
@@ -28,30 +41,24 @@ from lexigram.workflow.durable.models import (
     step_from,
     step_of_claim,
 )
-from lexigram.workflow.durable.plan import LifeCycleEvent, NewRun, RunPlan
-from lexigram.workflow.durable.store import (
+from lexigram.workflow.durable.plan import NewRun, RunPlan
+from lexigram.workflow.durable.store.base import DurableStore
+from lexigram.workflow.durable.store.records import (
     ANYTHING,
-    Audience,
-    Beat,
     Child,
-    Claimed,
-    DurableStore,
     End,
-    Ended,
     EndKind,
-    GroupEvent,
     Handled,
-    Reaped,
     Row,
     Selection,
     State,
     Submitted,
-    Tended,
     Terms,
+    Unserved,
     jitter,
     run_status,
 )
-from lexigram.workflow.durable.views import STEP_FACTOR
+from lexigram.workflow.durable.store.views import STEP_FACTOR
 
 _PLANS = 1_000  # plans kept in memory; they never change
 
@@ -59,8 +66,9 @@ _PLANS = 1_000  # plans kept in memory; they never change
 class DurableEngine:
     """The engine on one database; any number of them, in any number of processes, work together.
 
-    A finished step is not done again; a step that was cut off is. What a worker says is taken
-    only while its lease holds. Methods raise DurableError when the database fails.
+    A finished step is not run again; an interrupted step is. Results of a worker are accepted
+    only while its lease holds. Every number and text is checked here (InvalidRunError); DurableError
+    is a database that fails. ``store`` has the batch forms that workers use.
     """
 
     def __init__(self, database: Database, terms: Terms | None = None) -> None:
@@ -87,7 +95,18 @@ class DurableEngine:
         """
         if not runs:
             raise PlanInvalidError("a group needs at least one run", hint="submit some runs")
+        check_optional_names(name=name, idempotency_key=idempotency_key)
         return await self.store.submit(plan, runs, name, idempotency_key)
+
+    # --- kinds of steps -------------------------------------------------------------------------
+
+    async def unserved(self, group_id: int | None = None) -> Sequence[Unserved]:
+        """Kinds of steps that runs wait at and no live worker can claim.
+
+        For a group the result is empty while there is no live worker at all.
+        """
+        check_optional_ids(group_id=group_id)
+        return await self.store.unserved(group_id)
 
     # --- claiming -------------------------------------------------------------------------------
 
@@ -100,24 +119,33 @@ class DurableEngine:
     ) -> RunStep | None:
         """The step that is due now, leased to the worker; None when there is none.
 
-        ``lease_token`` must be new for every claim: it is what later calls are judged by.
-        ``allowed_types`` are pools: the types of steps that name no pool.
+        ``lease_token`` must be new for every claim: it identifies the claim in later calls.
+        ``allowed_types`` are pools: the types of steps that name no pool. It counts as begun.
         """
+        check_name("worker_id", worker_id)
+        check_name("lease_token", lease_token)
+        check_optional_ids(batch_id=batch_id)
+        for pool in allowed_types or ():
+            check_name("allowed_types", pool)
         selection = ANYTHING if allowed_types is None else Selection(types=allowed_types)
-        if batch_id is not None:
-            selection = evolve(selection, batch_id=batch_id)
-        claims = (await self.claim_steps(worker_id, lease_token, selection, 1)).claims
+        selection = evolve(selection, batch_id=batch_id)
+        claims = (await self.store.claim(worker_id, lease_token, selection, 1)).claims
         if not claims and (await self.store.tend()).promoted:
-            claims = (await self.claim_steps(worker_id, lease_token, selection, 1)).claims
-        if not claims:
+            claims = (await self.store.claim(worker_id, lease_token, selection, 1)).claims
+        if not claims or not await self.begin_step(claims[0].run_id, lease_token):
             return None
         return step_of_claim(claims[0], await self.plan(claims[0].plan_id), worker_id)
 
-    async def claim_steps(
-        self, worker_id: str, lease_token: str, selection: Selection, limit: int
-    ) -> Claimed:
-        """Up to ``limit`` steps at once, all under one token."""
-        return await self.store.claim(worker_id, lease_token, selection, limit)
+    async def begin_step(self, run_id: int, lease_token: str) -> bool:
+        """Count that a claimed step begins; False when the lease was lost.
+
+        A step whose worker has ended so often as ``Terms.max_lost`` while it was begun is poison:
+        it fails. Workers count from the second begin on (``Claim.lost``), so that the first costs
+        nothing. What was claimed and not begun counts nothing.
+        """
+        check_id("run_id", run_id)
+        check_name("lease_token", lease_token)
+        return await self.store.begin_step(run_id, lease_token)
 
     # --- ending ---------------------------------------------------------------------------------
 
@@ -128,9 +156,9 @@ class DurableEngine:
         message: str = "success",
         meta: Mapping[str, Any] | None = None,
     ) -> bool:
-        """The step is done and the run goes on; False when the lease was lost."""
+        """Complete the step and continue the run; False when the lease was lost."""
         end = _end(step_id, lease_token, EndKind.COMPLETED, message, meta)
-        return (await self.finish_steps([end]))[0] is not None
+        return (await self.store.finish([end]))[0] is not None
 
     async def error_step(
         self,
@@ -148,7 +176,7 @@ class DurableEngine:
         end = evolve(
             _end(step_id, lease_token, EndKind.ERROR, message, meta), fatal=fatal, jitter=jitter()
         )
-        ended = (await self.finish_steps([end]))[0]
+        ended = (await self.store.finish([end]))[0]
         if ended is None:
             return None
         return RunStatus.FAILED if ended.state is State.FAILED else RunStatus.ERROR
@@ -156,40 +184,13 @@ class DurableEngine:
     async def release_step(self, step_id: int, lease_token: str) -> bool:
         """Give the step back undone; no attempt is used up. False when the lease was lost."""
         end = _end(step_id, lease_token, EndKind.RELEASED, "released", None)
-        return (await self.finish_steps([end]))[0] is not None
-
-    async def finish_steps(self, ends: Sequence[End]) -> Sequence[Ended | None]:
-        """Write many ends at once; None where the lease was lost."""
-        return await self.store.finish(ends)
-
-    # --- staying alive --------------------------------------------------------------------------
-
-    async def heartbeat(
-        self, worker_id: str, held: Sequence[tuple[int, str]] = ()
-    ) -> Sequence[Beat]:
-        """Check in and renew the leases ``(run id, lease token)``; what became of each."""
-        return await self.store.heartbeat(worker_id, held)
-
-    async def check_out(self, worker_id: str) -> None:
-        """Remove the check-in of a worker that stops."""
-        await self.store.check_out(worker_id)
-
-    async def reap(self, own: Sequence[str], held: Sequence[str] | None = None) -> Reaped:
-        """Take steps back whose lease is over; never from the workers named in ``own``.
-
-        With ``held``, the leases that those workers know of: what has another lease is taken
-        back from them too. They lost track of it when the database did not answer.
-        """
-        return await self.store.reap(own, held)
-
-    async def tend(self) -> Tended:
-        """Make claimable what is due by time or by a free resource."""
-        return await self.store.tend()
+        return (await self.store.finish([end]))[0] is not None
 
     # --- derived state --------------------------------------------------------------------------
 
     async def recompute_run_status(self, run_id: int) -> RunStatus | None:
         """The status of a run, from where its cursor is; its group is counted anew."""
+        check_id("run_id", run_id)
         row = await self.store.run(run_id)
         if row is None:
             return None
@@ -202,16 +203,9 @@ class DurableEngine:
         The end itself is written by the statement that ends the last run. This hands out its
         event, which a worker that listens to GROUP_END takes otherwise.
         """
+        check_id("run_group_id", run_group_id)
         await self.store.reconcile(run_group_id)
         return await self.store.take_group_end(run_group_id)
-
-    async def reconcile(self) -> int:
-        """Look at every unfinished group and count those anew that look wrong; how many were."""
-        return await self.store.reconcile(None)
-
-    async def take_duty(self, name: str, every: float) -> bool:
-        """True for one caller in ``every`` seconds, of all workers of the database."""
-        return await self.store.take_duty(name, every)
 
     # --- resources ------------------------------------------------------------------------------
 
@@ -229,6 +223,10 @@ class DurableEngine:
         Waits up to ``max_wait`` seconds (None: for ever, 0: not at all), then raises
         LockConflictError, a TimeoutError that names the holder.
         """
+        check_name("key", key)
+        check_timeout("ttl", ttl)
+        if max_wait is not None:
+            check_seconds("max_wait", max_wait)
         return self.locks.hold(key, kind=holder_kind, ttl=ttl, max_wait=max_wait, meta=meta)
 
     async def sweep_expired_resource_locks(self) -> int:
@@ -236,21 +234,23 @@ class DurableEngine:
         return await self.locks.sweep_expired()
 
     async def force_release_resource_lock(self, key: str, *, reason: str) -> bool:
-        """Take a lock from whoever has it; who, and why, goes to the log."""
+        """Take a lock from its holder; the holder and the reason are logged."""
+        check_name("resource_key", key)
+        check_text("reason", reason)
         return await self.locks.force_release(key, reason=reason)
 
     # --- by hand --------------------------------------------------------------------------------
 
     async def cancel(self, *, group_id: int | None = None, run_id: int | None = None) -> int:
-        """Cancel what is not final; how many runs. Running steps are told and not waited for."""
+        """Cancel what is not final; how many runs. Running steps are signalled, not awaited."""
         return await self.store.cancel(**_target(group_id, run_id))
 
     async def pause(self, *, group_id: int | None = None, run_id: int | None = None) -> int:
-        """Keep runs from going on; running steps end first. How many."""
+        """Pause runs after their running steps; how many."""
         return await self.store.pause(**_target(group_id, run_id))
 
     async def resume(self, *, group_id: int | None = None, run_id: int | None = None) -> int:
-        """Let paused runs go on; how many."""
+        """Resume paused runs; how many."""
         return await self.store.resume(**_target(group_id, run_id))
 
     async def retry(
@@ -263,11 +263,12 @@ class DurableEngine:
         return await self.store.retry(**_target(group_id, run_id), hard=hard)
 
     async def answer(self, run_id: int, value: Any) -> None:
-        """Let a parked run go on: its step is claimed again and gets the JSON-ready value.
+        """Resume a parked run: its step is claimed again and gets the JSON-ready value.
 
-        Raises RunNotParkedError when nobody waits for it, also for a second answer.
+        Raises RunNotParkedError when the run waits for no answer, also for a second answer.
         """
-        text = orjson.dumps(value).decode()
+        check_id("run_id", run_id)
+        text = json_text("answer", value)
         if not await self.store.answer(run_id, text):
             raise RunNotParkedError(
                 f"run {run_id} does not wait for an answer",
@@ -277,48 +278,28 @@ class DurableEngine:
 
     async def prune(self, older_than: float, *, groups: int = 100) -> int:
         """Remove groups that ended so many seconds ago, with all they have; how many runs."""
+        check_seconds("older_than", older_than, -MAX_SECONDS)  # below 0: whatever ended
+        check_page(groups, 0)
         return await self.store.prune(older_than, groups)
 
     # --- events ---------------------------------------------------------------------------------
 
-    async def take_events(
-        self,
-        lease_token: str,
-        *,
-        seconds: float,
-        limit: int = 10,
-        kinds: Sequence[LifeCycleEvent] = tuple(LifeCycleEvent),
-        audience: Audience = Audience.LISTENER,
-    ) -> Sequence[GroupEvent]:
-        """Events to deliver, for so many seconds; others get them again after that.
-
-        Starts and ends of groups are there for listeners; those of runs and steps, too, for the
-        handlers of plans that have some.
-        """
-        return await self.store.take_events(lease_token, seconds, limit, kinds, audience)
-
-    async def keep_events(self, held: Sequence[tuple[int, str]]) -> Sequence[tuple[int, str]]:
-        """Renew the leases ``(event id, lease token)``; those that were kept."""
-        return await self.store.keep_events(held)
-
     async def lifecycle_history(self, group_id: int) -> Sequence[Handled]:
-        """What became of the handlers of a group's events, those of its runs and steps included."""
+        """The outcome of the handlers of a group's events, those of its runs and steps included."""
+        check_id("group_id", group_id)
         return await self.store.lifecycle(group_id)
-
-    async def settle_event(self, event: GroupEvent, *, retry_in: float | None = None) -> bool:
-        """The event is delivered, or shall come again; False when somebody else has it now."""
-        return await self.store.settle_event(event, retry_in)
 
     # --- to look at -----------------------------------------------------------------------------
 
     def plan_at_hand(self, plan_id: int) -> RunPlan | None:
-        """``plan`` for one that was asked for before; None when it was not."""
+        """The plan from memory; None when ``plan`` has not loaded it yet."""
         return self._plans.get(plan_id)
 
     async def plan(self, plan_id: int) -> RunPlan:
-        """What the runs with this plan consist of."""
+        """The plan with this id; raises RunNotFoundError."""
         found = self._plans.get(plan_id)
         if found is None:
+            check_id("plan_id", plan_id)
             found = await self.store.plan(plan_id)
             if found is None:
                 raise RunNotFoundError(f"there is no plan {plan_id}")
@@ -329,6 +310,7 @@ class DurableEngine:
 
     async def run(self, run_id: int) -> WorkflowRun:
         """One run; raises RunNotFoundError."""
+        check_id("run_id", run_id)
         row = await self.store.run(run_id)
         if row is None:
             raise RunNotFoundError(f"there is no run {run_id}", details={"run_id": run_id})
@@ -336,21 +318,28 @@ class DurableEngine:
 
     async def steps(self, run_id: int) -> Sequence[RunStep]:
         """All steps of a run, those not reached yet included."""
+        check_id("run_id", run_id)
         return [step_from(row) for row in await self.store.steps(run_id)]
 
     async def children(self, run_id: int, step_no: int | None = None) -> Sequence[Child]:
         """The runs that a step of a run made; None is the last step that made some."""
+        check_id("run_id", run_id)
+        check_optional_ids(step_no=step_no)
         return await self.store.children(run_id, step_no)
 
     async def attempts(self, run_id: int) -> Sequence[Row]:
         """The history of a run: every attempt that ended."""
+        check_id("run_id", run_id)
         return await self.store.attempts(run_id)
 
     async def stats(self, group_id: int) -> RunGroupStats:
-        """How far a group is; cancelled runs count as failed. Raises RunNotFoundError."""
+        """Statistics of a group; cancelled runs count as failed. Raises RunNotFoundError."""
+        check_id("group_id", group_id)
         row = await self.store.stats(group_id)
         if row is None:
             raise RunNotFoundError(f"there is no group {group_id}", details={"group_id": group_id})
+        # Runs that wait may wait for runs they made, at steps that no worker claims.
+        unserved = await self.unserved(group_id) if row["waiting"] else ()
         return RunGroupStats(
             total_runs=row["total"],
             completed=row["completed"],
@@ -359,15 +348,16 @@ class DurableEngine:
             failed=row["failed"],
             average_duration=row["average_duration"],
             group_status=RunStatus(row["status"].upper()),
+            problems=tuple(str(one) for one in unserved),
         )
 
 
 def _store(database: Database, terms: Terms) -> DurableStore:
     if database.dialect == "sqlite":
-        from lexigram.workflow.durable.store_sqlite import SqliteDurableStore
+        from lexigram.workflow.durable.store.sqlite import SqliteDurableStore
 
         return SqliteDurableStore(database, terms)
-    from lexigram.workflow.durable.store_postgres import PostgresDurableStore
+    from lexigram.workflow.durable.store.postgres import PostgresDurableStore
 
     return PostgresDurableStore(database, terms)
 
@@ -375,12 +365,24 @@ def _store(database: Database, terms: Terms) -> DurableStore:
 def _end(
     step_id: int, lease: str, kind: EndKind, message: str, meta: Mapping[str, Any] | None
 ) -> End:
+    check_id("step_id", step_id)
+    check_name("lease_token", lease)
+    if not isinstance(cast("object", message), str):
+        check_text("message", message)
+    text = None if meta is None else json_text("meta", dict(meta))
     run_id, step_no = divmod(step_id, STEP_FACTOR)
-    text = None if meta is None else orjson.dumps(meta).decode()
-    return End(run_id=run_id, step_no=step_no, lease=lease, kind=kind, message=message, meta=text)
+    return End(
+        run_id=run_id,
+        step_no=step_no,
+        lease=lease,
+        kind=kind,
+        message=storable_text(message[:MAX_TEXT_LENGTH]),
+        meta=text,
+    )
 
 
 def _target(group_id: int | None, run_id: int | None) -> dict[str, int | None]:
     if (group_id is None) == (run_id is None):
-        raise PlanInvalidError("say which: a group or a run", hint="give group_id or run_id")
+        raise PlanInvalidError("a group or a run is required", hint="give group_id or run_id")
+    check_optional_ids(group_id=group_id, run_id=run_id)
     return {"group_id": group_id, "run_id": run_id}

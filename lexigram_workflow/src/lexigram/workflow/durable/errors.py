@@ -21,6 +21,7 @@ class PlanInvalidError(DurableError, ValueError):
     """A plan, a run or a setting cannot be run; the text lists everything that is wrong."""
 
     code = "LEX_ERR_WF_131"
+    is_retryable = False
 
 
 class RunNotFoundError(DurableError, LookupError):
@@ -30,7 +31,7 @@ class RunNotFoundError(DurableError, LookupError):
 
 
 class HandlerMissingError(DurableError, LookupError):
-    """A worker was given a step whose handler it does not have."""
+    """A worker does not have the handler of a step."""
 
     code = "LEX_ERR_WF_133"
 
@@ -39,6 +40,7 @@ class DefinitionInvalidError(DurableError, ValueError):
     """Definitions, parameters or overrides are wrong; ``problems`` has all, with their places."""
 
     code = "LEX_ERR_WF_140"
+    is_retryable = False
 
     def __init__(self, problems: Iterable[ConfigProblem], what: str = "the definitions") -> None:
         self.problems = tuple(problems)
@@ -48,7 +50,7 @@ class DefinitionInvalidError(DurableError, ValueError):
         super().__init__(
             "\n\n".join([title, *map(str, self.problems)]),
             details={"problems": [asdict(problem) for problem in self.problems]},
-            hint="mend the places above; nothing was taken over",
+            hint="fix the places above; nothing was stored",
         )
 
 
@@ -69,7 +71,7 @@ class DefinitionNotFoundError(DurableError, LookupError):
 
 
 class DefinitionExistsError(DurableError, ValueError):
-    """An upload has the id of something that is there already."""
+    """An upload has the id of an existing definition."""
 
     code = "LEX_ERR_WF_142"
 
@@ -99,7 +101,7 @@ class DocumentInUseError(DurableError, ValueError):
 
 
 class DocumentSourceError(DurableError, ValueError):
-    """The bytes of a document cannot be read from where it is said to be."""
+    """The bytes of a document cannot be read from its URI."""
 
     code = "LEX_ERR_WF_147"
 
@@ -114,10 +116,11 @@ class ChildRunsFailedError(DurableError):
     """Runs that a step made failed or were cancelled: the step that gathers them cannot begin."""
 
     code = "LEX_ERR_WF_150"
+    is_retryable = False
 
 
 class RunNotParkedError(DurableError, LookupError):
-    """Nobody waits for this answer: the run is not parked, or was answered before."""
+    """The run waits for no answer: it is not parked, or was answered before."""
 
     code = "LEX_ERR_WF_151"
 
@@ -129,7 +132,7 @@ class QuestionUnclearError(DurableError, ValueError):
 
 
 class BodyUnreadableError(DurableError, ValueError):
-    """The body of a request is not what its Content-Type says."""
+    """The body of a request does not match its Content-Type."""
 
     code = "LEX_ERR_WF_161"
 
@@ -138,6 +141,12 @@ class RunExistsError(DurableError, ValueError):
     """The document has a run of this workflow with these parameters already."""
 
     code = "LEX_ERR_WF_162"
+
+
+class BodyTypeError(BodyUnreadableError):
+    """The Content-Type of a request is neither JSON nor a form."""
+
+    code = "LEX_ERR_WF_163"
 
 
 class OrchestrationNotFoundError(DurableError, LookupError):
@@ -164,7 +173,7 @@ class OrchestrationChangedError(PlanInvalidError):
 
 
 class OrchestrationFailedError(PlanInvalidError):
-    """A node or step failed in a way that no further attempt can mend; the text names it."""
+    """A node or step failed in a way that no retry can fix; the message names it."""
 
     code = "LEX_ERR_WF_172"
 

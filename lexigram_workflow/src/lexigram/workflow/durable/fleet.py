@@ -10,21 +10,23 @@ import anyio
 from attrs import frozen
 
 from lexigram.contracts.core.errors import ConfigurationError
+from lexigram.contracts.workflow.limits import MAX_CONSUMERS
 from lexigram.workflow.durable.config import DurableConfig
 
 if TYPE_CHECKING:  # they load SQLAlchemy, which an application without a database does not need
-    from lexigram.workflow.durable.documents import Documents
+    from lexigram.workflow.durable.definitions.registry import DefinitionRegistry
+    from lexigram.workflow.durable.documents.documents import Documents
+    from lexigram.workflow.durable.documents.runs import DurableRuns
     from lexigram.workflow.durable.engine import DurableEngine
     from lexigram.workflow.durable.following import Following
     from lexigram.workflow.durable.orchestrated.runs import OrchestratedRuns
     from lexigram.workflow.durable.questions import Questions
-    from lexigram.workflow.durable.registry import DefinitionRegistry
-    from lexigram.workflow.durable.runs import DurableRuns
-    from lexigram.workflow.durable.store_overview import Overview
-    from lexigram.workflow.durable.sync_states import SyncStates
-    from lexigram.workflow.durable.worker import Worker
+    from lexigram.workflow.durable.store.overview import Overview
+    from lexigram.workflow.durable.store.sync_states import SyncStates
+    from lexigram.workflow.durable.worker.worker import Worker
 
 T = TypeVar("T")
+_DIGITS = len(str(MAX_CONSUMERS))  # Python refuses to read very long numbers
 MakeWorker = Callable[[Mapping[str, int] | None], "Worker"]
 
 
@@ -121,7 +123,7 @@ class DurableFleet:
 
     @property
     def sync_states(self) -> SyncStates:
-        """How far sources were brought over."""
+        """The sync states of sources."""
         return self.parts.sync_states
 
     def new_worker(self, consumers: Mapping[str, int] | None = None) -> Worker:
@@ -145,8 +147,10 @@ def pools_of(text: str) -> Mapping[str, int]:
     pools: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, size = (piece.strip() for piece in part.partition("="))
-        if not equals or not name or not size.isdecimal() or int(size) < 1:
+        if not equals or not name or not size.isdecimal():
             raise ValueError(f"{part!r} is not of the form TYPE=NUMBER")
+        if not 1 <= len(size.lstrip("0")) <= _DIGITS or int(size) > MAX_CONSUMERS:
+            raise ValueError(f"{part!r} is not a pool of 1 to {MAX_CONSUMERS} consumers")
         if name in pools:
             raise ValueError(f"the pool {name!r} is there twice")
         pools[name] = int(size)

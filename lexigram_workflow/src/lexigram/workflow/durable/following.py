@@ -1,4 +1,4 @@
-"""Follow groups of runs to their end, and work on them in this process meanwhile."""
+"""Follow groups of runs to their end, with a worker in this process if wanted."""
 
 from __future__ import annotations
 
@@ -9,29 +9,15 @@ import anyio
 import orjson
 
 from lexigram.contracts.workflow.durable import RunFailure, RunGroupStats, RunStatus
+from lexigram.contracts.workflow.limits import check_id, check_page
 from lexigram.workflow.durable.engine import DurableEngine
 from lexigram.workflow.durable.errors import DurableError
-from lexigram.workflow.durable.store import Row
-from lexigram.workflow.durable.store_base import translated
-from lexigram.workflow.durable.worker import Worker
+from lexigram.workflow.durable.store.records import Row
+from lexigram.workflow.durable.worker.worker import Worker
 
 _FINAL = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
-_WATCH_FIRST = 0.05  # seconds between two looks at a group; more while nothing changes
+_WATCH_FIRST = 0.05  # poll interval of a group in seconds; longer while nothing changes
 _WATCH_SLOWEST = 1.0
-
-# Index (group_id, status); the last attempt by the primary key of the history.
-FAILURES = """
-SELECT r.id AS run_id, r.params, r.message AS run_message, s.name AS step, h.message, h.meta
-FROM lexigram_durable_runs r
-JOIN lexigram_durable_plan_steps s ON s.plan_id = r.plan_id AND s.step_no = r.step_no
-LEFT JOIN lexigram_durable_history h ON h.run_id = r.id AND h.fence = (
-    SELECT max(x.fence) FROM lexigram_durable_history x
-    WHERE x.run_id = r.id AND x.step_no = r.step_no)
-WHERE r.group_id = ? AND r.status = 'failed' AND r.parent_id IS NULL ORDER BY r.id LIMIT ?"""
-# The partial index of events that handlers of plans wait for.
-UNTOLD = """
-SELECT 1 FROM lexigram_durable_events
-WHERE delivered_at IS NULL AND audience = 'handler' AND group_id = ? LIMIT 1"""
 
 MakeWorker = Callable[[Mapping[str, int] | None], Worker]
 
@@ -49,11 +35,11 @@ class Following:
         self._working: list[Worker] = []
 
     async def watch(self, group_id: int) -> AsyncIterator[RunGroupStats]:
-        """The figures now and whenever they change, until the group is final.
+        """The statistics now and after each change, until the group is final.
 
         In a ``working()`` block it also waits until the handlers of the group's events are done:
-        with the block the worker goes that would call them. Raises DurableError when a worker
-        of ``working()`` has died: nobody might go on.
+        the worker that calls them stops with the block. Raises DurableError when a worker of
+        ``working()`` failed: the group might never end.
         """
         last: RunGroupStats | None = None
         pause = _WATCH_FIRST
@@ -63,18 +49,20 @@ class Following:
                 last, pause = stats, _WATCH_FIRST
                 yield stats
             if stats.group_status in _FINAL and not (
-                self._working and await self._rows(UNTOLD, group_id)
+                self._working and await self._engine.store.has_unhandled_events(group_id)
             ):
                 return
             for worker in self._working:
                 if worker.failure is not None:
-                    raise DurableError("the worker of this process died") from worker.failure
+                    raise DurableError("the worker of this process failed") from worker.failure
             await anyio.sleep(pause)
             pause = min(pause * 1.5, _WATCH_SLOWEST)
 
     async def failures(self, group_id: int, *, limit: int = 1000) -> Sequence[RunFailure]:
         """The runs of the group that failed, with their reasons; oldest first."""
-        return [_failure(row) for row in await self._rows(FAILURES, group_id, limit)]
+        check_id("group_id", group_id)
+        check_page(limit, 0)
+        return [_failure(row) for row in await self._engine.store.failures(group_id, limit)]
 
     @asynccontextmanager
     async def working(self, consumers: Mapping[str, int] | None = None) -> AsyncGenerator[None]:
@@ -89,10 +77,6 @@ class Following:
             with anyio.CancelScope(shield=True):
                 await worker.stop(self._stop_timeout)
 
-    async def _rows(self, statement: str, *params: int) -> Sequence[Row]:
-        result = await translated(lambda: self._engine.database.execute_query(statement, params))
-        return result.rows
-
 
 def _failure(row: Row) -> RunFailure:
     meta = orjson.loads(row["meta"] or "{}")
@@ -101,7 +85,7 @@ def _failure(row: Row) -> RunFailure:
         run_id=row["run_id"],
         uri=orjson.loads(row["params"]).get("uri"),
         step=row["step"],
-        # A run whose workers died has no error of its own.
+        # A run whose workers were lost has no error of its own.
         error_type=str(meta.get("error", "WorkerLost")),
         message=str(meta.get("text", row["run_message"] or message)),
     )

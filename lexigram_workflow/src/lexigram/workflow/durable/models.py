@@ -1,4 +1,4 @@
-"""What handlers and callers see of steps and runs; the names are the seed's."""
+"""Steps and runs as handlers and callers see them; the names are those of Soliplex Ingester."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.workflow.durable.plan import RunPlan
-from lexigram.workflow.durable.store import Claim, Row, run_status
+from lexigram.workflow.durable.store.records import Claim, Row, run_status
 
 
 @frozen(kw_only=True)
@@ -54,7 +54,7 @@ class WorkflowRun:
     status_message: str | None = None
     # the run that made it
     parent_id: int | None = None
-    # why it waits for somebody's answer
+    # why it waits for an answer
     parked: str | None = None
     run_params: Mapping[str, Any] = field(factory=dict[str, Any])
 

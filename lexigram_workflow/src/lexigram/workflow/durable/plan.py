@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -11,18 +10,31 @@ from typing import Any
 
 import orjson
 from attrs import asdict, field, frozen
-from attrs.validators import ge, gt, lt, min_len, optional
+from attrs.validators import optional
 
+from lexigram.contracts.workflow.errors import InvalidRunError
+from lexigram.contracts.workflow.limits import (
+    check_name,
+    check_optional_ids,
+    check_optional_names,
+    check_priority,
+    check_retries,
+    check_seconds,
+    check_text,
+    check_timeout,
+)
+from lexigram.workflow.durable._values import json_text, validate_with
 from lexigram.workflow.durable.errors import PlanInvalidError
-from lexigram.workflow.durable.views import STEP_FACTOR
+from lexigram.workflow.durable.store.views import STEP_FACTOR
 
-_TEXT = 255  # characters of a name in the tables
 _HANDLERS = 99  # of one event: their numbers have two digits in the view
+# What handlers of graphs, pipelines and sagas begin with; their steps name what they belong to.
+ORCHESTRATED = "orchestrated."
 _CONDITION = re.compile(r"(not +)?([A-Za-z_][A-Za-z0-9_-]*)")
 
 
 class LifeCycleEvent(StrEnum):
-    """What a plan or a listener can hear of; an attempt that is tried again has no end."""
+    """The events for plans and listeners; an attempt that is retried has no end event."""
 
     GROUP_START = "group_start"  # the first step of the group was claimed
     GROUP_END = "group_end"  # its last run is final; again after a retry
@@ -31,7 +43,7 @@ class LifeCycleEvent(StrEnum):
     ITEM_FAILED = "item_failed"  # a run failed
     STEP_START = "step_start"  # an attempt begins
     STEP_END = "step_end"  # a step is completed
-    STEP_FAILED = "step_failed"  # a step failed for good
+    STEP_FAILED = "step_failed"  # a step failed permanently
 
 
 # What the tables remember: a bit for each event that a plan has handlers for.
@@ -40,15 +52,24 @@ EVENT_BITS: Mapping[LifeCycleEvent, int] = {
 }
 
 
+def _check_handler(field: str, name: object) -> None:
+    """A dotted path may be longer than a name."""
+    check_text(field, name)
+    if name == "":
+        check_name(field, name)
+
+
 @frozen(kw_only=True)
 class LifecycleHandler:
     """A function that is called for an event of the plan's runs, until it succeeds once."""
 
-    name: str = field(validator=min_len(1))
-    # the name under which workers know the function
-    handler: str = field(validator=min_len(1))
+    name: str = field(validator=validate_with(check_name))
+    # the name of the function in the handlers of workers
+    handler: str = field(validator=validate_with(_check_handler))
     # attempts in all
-    retries: int = field(default=1, validator=ge(1))
+    retries: int = field(default=1, validator=validate_with(check_retries))
+    # seconds an attempt may take; None is no limit
+    timeout: float | None = field(default=None, validator=optional(validate_with(check_timeout)))
     # JSON-ready; the handler's ``step_params``
     params: Mapping[str, Any] = field(factory=dict[str, Any])
 
@@ -58,20 +79,20 @@ class Condition:
     """``name`` or ``not name``: whether a step is done.
 
     The name is looked for in the parameters of the run, then in what the steps before returned,
-    the latest first. What nobody said is false; else the value's own truth counts.
+    the latest first. A missing name is false; else the truth value of the value counts.
     """
 
     name: str
     negated: bool
 
     @classmethod
-    def parsed(cls, text: str) -> Condition | None:
+    def parse(cls, text: str) -> Condition | None:
         """None when it is not a condition."""
         match = _CONDITION.fullmatch(text.strip())
         return None if match is None else cls(match[2], match[1] is not None)
 
     def holds(self, sources: Iterable[Mapping[str, Any]]) -> bool:
-        """Look it up; the first source that has the name decides."""
+        """Evaluate the condition; the first source that has the name decides."""
         for source in sources:
             if self.name in source:
                 return bool(source[self.name]) is not self.negated
@@ -82,27 +103,27 @@ class Condition:
 class StepPlan:
     """One step: who does it, how often it is tried, what it locks."""
 
-    name: str = field(validator=min_len(1))
+    name: str = field(validator=validate_with(check_name))
     # what it is, and which pool of a worker takes it unless ``pool`` says otherwise
-    step_type: str = field(validator=min_len(1))
-    # the name under which workers know the function
-    handler: str = field(validator=min_len(1))
+    step_type: str = field(validator=validate_with(check_name))
+    # the name of the function in the handlers of workers
+    handler: str = field(validator=validate_with(_check_handler))
     # attempts in all: 1 is no second try
-    retries: int = field(default=1, validator=ge(1))
+    retries: int = field(default=1, validator=validate_with(check_retries))
     # seconds an attempt may take; None is no limit
-    timeout: float | None = field(default=None, validator=optional(gt(0)))
+    timeout: float | None = field(default=None, validator=optional(validate_with(check_timeout)))
     # seconds before the second attempt; doubles up to the cap
-    backoff: float = field(default=0.0, validator=ge(0))
-    backoff_cap: float = field(default=300.0, validator=ge(0))
-    # steps with the same key never run at the same time, whoever runs them
-    resource_key: str | None = None
-    # those of one claim of one worker do: they were claimed together, hold the lock together and
-    # no further one joins them; nobody else has it until the last of them has ended
+    backoff: float = field(default=0.0, validator=validate_with(check_seconds))
+    backoff_cap: float = field(default=300.0, validator=validate_with(check_seconds))
+    # steps with the same key never run at the same time, in any process
+    resource_key: str | None = field(default=None, validator=optional(validate_with(check_name)))
+    # the steps of one claim of one worker do: they were claimed together, hold the lock together
+    # and no further one joins them; no other claim gets it until the last of them has ended
     resource_shared: bool = False
     # JSON-ready; the handler's ``step_params``
     params: Mapping[str, Any] = field(factory=dict[str, Any])
     # the pool that takes it; None is that of its type
-    pool: str | None = field(default=None, validator=optional(min_len(1)))
+    pool: str | None = field(default=None, validator=optional(validate_with(check_name)))
     # ``name`` or ``not name``: see Condition; a step whose condition is false is skipped
     when: str | None = None
 
@@ -110,6 +131,13 @@ class StepPlan:
     def queue(self) -> str:
         """The pool that takes it."""
         return self.pool or self.step_type
+
+    @property
+    def requires(self) -> str:
+        """What a worker must have to claim it: the handler, and the graph it is of, if any."""
+        if not self.handler.startswith(ORCHESTRATED) or "orchestration" not in self.params:
+            return self.handler
+        return f"{self.handler}:{self.params['orchestration']}"
 
 
 def _by_event(
@@ -123,9 +151,9 @@ def _by_event(
 class RunPlan:
     """Steps in their order. Stored with the runs: a new version does not touch those that run."""
 
-    workflow_id: str = field(validator=min_len(1))
+    workflow_id: str = field(validator=validate_with(check_name))
     steps: Sequence[StepPlan]
-    param_id: str | None = None
+    param_id: str | None = field(default=None, validator=optional(validate_with(check_name)))
     # called for events of these runs; their order is kept
     lifecycle: Mapping[LifeCycleEvent, Sequence[LifecycleHandler]] = field(
         factory=dict[LifeCycleEvent, Sequence[LifecycleHandler]],
@@ -150,7 +178,7 @@ class RunPlan:
         }
         if self.lifecycle:
             plan["lifecycle"] = {
-                event.value: [asdict(handler) for handler in handlers]
+                event.value: [_handler_body(handler) for handler in handlers]
                 for event, handlers in self.lifecycle.items()
             }
         return orjson.dumps(plan, option=orjson.OPT_SORT_KEYS).decode()
@@ -211,11 +239,19 @@ class NewRun:
     # runs of a tenant that submits many stand in line with those of the others
     tenant: str | None = None
     # seconds before the first step can start
-    delay: float = field(default=0.0, validator=[ge(0), lt(math.inf)])
+    delay: float = 0.0
     # a second run with the key is not made
     idempotency_key: str | None = None
     # JSON-ready; the handler's ``workflow_run.run_params``
     params: Mapping[str, Any] = field(factory=dict[str, Any])
+
+    def __attrs_post_init__(self) -> None:
+        check_seconds("delay", self.delay)
+        check_priority("priority", self.priority)
+        check_optional_ids(batch_id=self.batch_id)
+        check_optional_names(
+            doc_id=self.doc_id, tenant=self.tenant, idempotency_key=self.idempotency_key
+        )
 
 
 def _step_body(step: StepPlan) -> dict[str, Any]:
@@ -240,6 +276,13 @@ def _step_body(step: StepPlan) -> dict[str, Any]:
     return body
 
 
+def _handler_body(handler: LifecycleHandler) -> dict[str, Any]:
+    body = asdict(handler)
+    if handler.timeout is None:  # left out when not used, as in steps
+        del body["timeout"]
+    return body
+
+
 def _problems(plan: RunPlan) -> Sequence[str]:
     found: list[str] = []
     if not plan.steps:
@@ -247,27 +290,27 @@ def _problems(plan: RunPlan) -> Sequence[str]:
     if len(plan.steps) >= STEP_FACTOR:
         found.append(f"it has {len(plan.steps)} steps, at most {STEP_FACTOR - 1} can be numbered")
     for number, step in enumerate(plan.steps, 1):
-        texts = (
-            *(("name", step.name), ("step_type", step.step_type)),
-            *(("key", step.resource_key), ("pool", step.pool)),
-        )
-        found += [
-            f"step {number}: its {what} is longer than {_TEXT} characters"
-            for what, value in texts
-            if value is not None and len(value) > _TEXT
-        ]
-        if step.when is not None and Condition.parsed(step.when) is None:
-            found.append(
-                f"step {number} ({step.name}): its condition {step.when!r} is neither"
-                " `name` nor `not name`"
-            )
-        try:
-            orjson.dumps(step.params)
-        except (TypeError, orjson.JSONEncodeError) as error:
-            found.append(f"step {number} ({step.name}): its params are not JSON: {error}")
+        problems = _step_problems(step)
+        found += [f"step {number} ({step.name}): {problem}" for problem in problems]
     for event, handlers in plan.lifecycle.items():
         found += _handler_problems(event, handlers)
     return found
+
+
+def _step_problems(step: StepPlan) -> Sequence[str]:
+    found: list[str] = []
+    if step.when is not None and Condition.parse(step.when) is None:
+        found.append(f"its condition {step.when!r} is neither `name` nor `not name`")
+    found += _value_problems(step.params)
+    return found
+
+
+def _value_problems(params: Mapping[str, Any]) -> Sequence[str]:
+    try:
+        json_text("params", params)
+    except InvalidRunError as error:
+        return [f"{error.message} ({error.hint})" if error.hint else error.message]
+    return []
 
 
 def _handler_problems(event: LifeCycleEvent, handlers: Sequence[LifecycleHandler]) -> Sequence[str]:
@@ -275,10 +318,6 @@ def _handler_problems(event: LifeCycleEvent, handlers: Sequence[LifecycleHandler
     if len(handlers) > _HANDLERS:
         found.append(f"{event} has {len(handlers)} handlers, at most {_HANDLERS} can be numbered")
     for handler in handlers:
-        if len(handler.name) > _TEXT:
-            found.append(f"{event}: a handler's name is longer than {_TEXT} characters")
-        try:
-            orjson.dumps(handler.params)
-        except (TypeError, orjson.JSONEncodeError) as error:
-            found.append(f"{event} ({handler.name}): its params are not JSON: {error}")
+        problems = _value_problems(handler.params)
+        found += [f"{event} ({handler.name}): {problem}" for problem in problems]
     return found

@@ -1,4 +1,4 @@
-"""Puts durable runs together at boot, runs the worker of this process, and tells how it does."""
+"""Assembles durable runs at boot, runs the worker of this process and reports its health."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from lexigram.di.signature import parameters
 from lexigram.hooks import HookRegistry
 from lexigram.observability import get_logger
 from lexigram.workflow.config import WorkflowConfig
-from lexigram.workflow.durable.bus_events import Announcements
+from lexigram.workflow.durable._checks import check_handler
+from lexigram.workflow.durable._metrics import BoundMetrics
+from lexigram.workflow.durable.bus_events import DurableEventEmitter
 from lexigram.workflow.durable.config import DurableConfig
 from lexigram.workflow.durable.fleet import DurableFleet
-from lexigram.workflow.durable.metrics import BoundMetrics
 from lexigram.workflow.saga.base import AbstractSaga
 from lexigram.workflow.workflows import Workflows
 
 if TYPE_CHECKING:
-    from lexigram.workflow.durable.handlers import Services
-    from lexigram.workflow.durable.worker import Worker
+    from lexigram.workflow.durable.worker.handlers import Services
+    from lexigram.workflow.durable.worker.worker import Worker
 
 logger = get_logger(__name__)
 
@@ -45,7 +46,7 @@ class DurableProvider(Provider):
     """Binds ``DurableFleet``. Settings are those of section ``workflow.durable``.
 
     ``handlers`` are functions by the names that definitions use beside dotted paths.
-    ``run_worker``, ``consumers`` and ``worker_name`` are what a command says before the start.
+    ``run_worker``, ``consumers`` and ``worker_name`` are set by a command before the start.
     """
 
     name = "durable"
@@ -62,18 +63,20 @@ class DurableProvider(Provider):
         self._stop_timeout = 0.0
 
     async def register(self, container: ContainerRegistrarProtocol) -> None:
-        """Announce the fleet; it is put together in ``boot``."""
+        """Promise the fleet; ``boot`` assembles it."""
         container.singleton(DurableProvider, self)
         container.promise(DurableFleet)
         container.singleton(DurableRunsProtocol, factory=_runs_of, when=_has_documents)
+        for name, function in self._handlers.items():
+            check_handler(container, name, function)
 
     async def boot(self, container: BootContainerProtocol) -> None:
-        """Put the parts together, and start a worker where this process shall have one."""
+        """Assemble the parts, and start a worker if this process is to run one."""
         settings = (await container.resolve(WorkflowConfig)).durable
-        self.fleet = await self._assembled(container, settings)
+        self.fleet = await self._assemble(container, settings)
         container.bind(DurableFleet, self.fleet)
         wanted = settings.run_worker if self.run_worker is None else self.run_worker
-        if not (wanted and self.may_work):
+        if not (wanted and self.background_enabled):
             return
         if not self.fleet.is_usable:
             if self.run_worker is None:  # the configuration asks for one
@@ -89,12 +92,12 @@ class DurableProvider(Provider):
         )
 
     async def shutdown(self) -> None:
-        """Let running steps end, and give back the rest."""
+        """Let running steps end, and release the rest."""
         if self.fleet is not None and self.fleet.worker is not None:
             await self.fleet.worker.stop(self._stop_timeout)
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
-        """UNHEALTHY when the worker is dead or the database silent, DEGRADED when it is late."""
+        """UNHEALTHY: the worker stopped or the database is unreachable; DEGRADED: a late check-in."""
         fleet = self.fleet
         if fleet is None or not fleet.is_usable:
             return HealthCheckResult(
@@ -104,23 +107,39 @@ class DurableProvider(Provider):
             with anyio.fail_after(timeout):
                 known = {item["id"]: item for item in await fleet.overview.workers()}
                 now = await fleet.overview.now()
+                unserved = await fleet.engine.unserved()
         except TimeoutError:
-            return self._told(HealthStatus.UNHEALTHY, f"no answer within {timeout:g} s", {})
+            return self._report(HealthStatus.UNHEALTHY, f"no answer within {timeout:g} s", {})
         except Exception as error:  # noqa: BLE001 - a check must not raise
-            return self._told(HealthStatus.UNHEALTHY, f"{type(error).__name__}: {error}", {})
-        details = {"workers": len(known)}
+            return self._report(HealthStatus.UNHEALTHY, f"{type(error).__name__}: {error}", {})
+        details: dict[str, Any] = {"workers": len(known)}
         if fleet.worker is None:
-            return self._told(HealthStatus.HEALTHY, "no worker in this process", details)
-        return self._of_worker(fleet.worker, known.get(fleet.worker.id), now, details)
+            result = self._report(HealthStatus.HEALTHY, "no worker in this process", details)
+        else:
+            result = self._of_worker(fleet.worker, known.get(fleet.worker.id), now, details)
+        if not unserved or result.status is not HealthStatus.HEALTHY:
+            return result
+        problems = [str(one) for one in unserved]
+        details["missing_handlers"] = problems
+        return self._report(HealthStatus.DEGRADED, "; ".join(problems), details)
 
     # --- how ---
 
     async def _check_definitions(self, settings: DurableConfig) -> None:
-        """What is wrong with an operator's files stops the start instead of a submission."""
+        """Problems of an operator's files fail the start instead of a submission."""
         assert self.fleet is not None
-        folders = (settings.workflow_dir, settings.param_dir, settings.user_param_dir)
-        if any([await anyio.Path(folder).is_dir() for folder in folders]):
+        if await has_definitions(settings):
             await self.fleet.definitions.load()
+        if absent := self.fleet.definitions.absent:
+            logger.warning(
+                "handlers are not in this process; their steps wait for workers that have them",
+                handlers=[str(one) for one in absent],
+            )
+
+    @property
+    def step_handlers(self) -> Mapping[str, Callable[..., Any]]:
+        """Handlers by the names that definitions use beside dotted paths."""
+        return self._handlers
 
     @property
     def worker(self) -> Worker:
@@ -139,18 +158,25 @@ class DurableProvider(Provider):
         details |= {"worker": worker.id, "busy": worker.busy}
         if not worker.is_alive:
             why = f": {worker.failure}" if worker.failure is not None else ""
-            return self._told(HealthStatus.UNHEALTHY, f"the worker is dead{why}", details)
+            return self._report(HealthStatus.UNHEALTHY, f"the worker is dead{why}", details)
         if checkin is None:
-            return self._told(HealthStatus.UNHEALTHY, "the worker has not checked in", details)
+            return self._report(HealthStatus.UNHEALTHY, "the worker has not checked in", details)
         age = now - _seconds(checkin["last_checkin"])
         details["checkin_age"] = round(age, 1)
         assert self.fleet is not None
         if age > self.fleet.config.checkin_interval * 2:
-            told = f"the worker checked in {age:.0f} s ago"
-            return self._told(HealthStatus.DEGRADED, told, details)
-        return self._told(HealthStatus.HEALTHY, f"{worker.busy} steps at work", details)
+            message = f"the worker checked in {age:.0f} s ago"
+            return self._report(HealthStatus.DEGRADED, message, details)
+        if failed := worker.failed_tasks:
+            details["failed_tasks"] = dict(failed)
+            named = "; ".join(f"{task} ({error})" for task, error in failed.items())
+            return self._report(HealthStatus.DEGRADED, f"tasks failed: {named}", details)
+        if worker.blocked is not None:
+            message = f"a handler blocked the event loop for {worker.blocked:.1f} s"
+            return self._report(HealthStatus.DEGRADED, message, details)
+        return self._report(HealthStatus.HEALTHY, f"{worker.busy} steps at work", details)
 
-    def _told(
+    def _report(
         self, status: HealthStatus, message: str, details: Mapping[str, Any]
     ) -> HealthCheckResult:
         error = None if status is HealthStatus.HEALTHY else message
@@ -162,7 +188,7 @@ class DurableProvider(Provider):
             details=dict(details),
         )
 
-    async def _assembled(
+    async def _assemble(
         self, container: BootContainerProtocol, settings: DurableConfig
     ) -> DurableFleet:
         if await container.resolve_optional(DatabaseProviderProtocol) is None:
@@ -172,14 +198,14 @@ class DurableProvider(Provider):
         database = await container.resolve_optional(Database)
         if database is None:
             return DurableFleet(settings)
-        from lexigram.workflow.durable.assembly import Around, assembled
+        from lexigram.workflow.durable._assembly import Around, assemble
 
         metrics = await container.resolve_optional(MetricsProtocol)
         is_bound = metrics is not None and not isinstance(metrics, NoOpMetrics)
         workflows = await container.resolve(Workflows)
         around = Around(
             services=cast("Services", container),
-            announcements=Announcements(
+            emitter=DurableEventEmitter(
                 await container.resolve_optional(HookRegistry),
                 await container.resolve_optional(OutboxProtocol),
                 settings.bus_events,
@@ -192,11 +218,17 @@ class DurableProvider(Provider):
             orchestration_names=lambda: workflows.names,
             worker_name=lambda: self.worker_name,
         )
-        return DurableFleet(settings, assembled(database, settings, around))
+        return DurableFleet(settings, assemble(database, settings, around))
+
+
+async def has_definitions(settings: DurableConfig) -> bool:
+    """Whether an operator has a folder of definitions here."""
+    folders = (settings.workflow_dir, settings.param_dir, settings.user_param_dir)
+    return any([await anyio.Path(folder).is_dir() for folder in folders])
 
 
 def _finder(workflows: Workflows) -> Callable[[str], Any]:
-    """Workflows by name; asked late, because features of modules add theirs while they boot."""
+    """Workflows by name, looked up late: features of modules add theirs while they boot."""
 
     def find(name: str) -> Any:
         if name not in workflows.names:
@@ -215,7 +247,7 @@ def _finder(workflows: Workflows) -> Callable[[str], Any]:
 
 
 def _refuse_arguments(made: type[Any], given: Mapping[str, Any]) -> None:
-    """TypeError for names it does not take, and for plain data that nobody gives."""
+    """TypeError for unknown arguments, and for missing arguments of plain data."""
     takes = parameters(made)
     names = {item.name for item in takes}
     kinds = {item.kind for item in inspect.signature(made).parameters.values()}

@@ -1,4 +1,4 @@
-"""What a pipeline or graph must be able to do to run as claims, and how a run is written down."""
+"""The interface of pipelines and graphs that run as claims, and the stored form of a run."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from difflib import get_close_matches
 from typing import Any, ClassVar, Protocol, cast
 
 from attrs import field, frozen
-from attrs.validators import ge, gt, min_len, optional
+from attrs.validators import min_len, optional
 
+from lexigram.contracts.workflow.limits import check_retries, check_seconds, check_timeout
 from lexigram.serialization import SerializationError
-from lexigram.workflow.checkpoint import codec
+from lexigram.workflow.durable._values import validate_with
 from lexigram.workflow.durable.errors import OrchestrationFailedError, PlanInvalidError
-from lexigram.workflow.durable.plan import RunPlan, StepPlan
+from lexigram.workflow.durable.plan import ORCHESTRATED, RunPlan, StepPlan
+from lexigram.workflow.runs import _codec as codec
 
 # The last step of every plan: gathers what is left, and has the result.
 END = "(end)"
 
-TURN = "orchestrated.turn"
-NODE = "orchestrated.node"
-SAGA = "orchestrated.saga"
-ALARM = "orchestrated.alarm"
+TURN = f"{ORCHESTRATED}turn"
+NODE = f"{ORCHESTRATED}node"
+SAGA = f"{ORCHESTRATED}saga"
+ALARM = f"{ORCHESTRATED}alarm"
 
 
 @frozen(kw_only=True)
@@ -28,14 +30,14 @@ class StepTerms:
     """How a node or step is claimed and tried; see ``StepPlan``."""
 
     # attempts in all: 1 is no second try
-    retries: int = field(default=1, validator=ge(1))
+    retries: int = field(default=1, validator=validate_with(check_retries))
     # seconds before the second attempt; doubles up to five minutes
-    backoff: float = field(default=0.0, validator=ge(0))
+    backoff: float = field(default=0.0, validator=validate_with(check_seconds))
     # seconds an attempt may take; None is the limit of the graph or step itself
-    timeout: float | None = field(default=None, validator=optional(gt(0)))
+    timeout: float | None = field(default=None, validator=optional(validate_with(check_timeout)))
     # the pool that takes it; None is "graph", "pipeline" or "saga"
     pool: str | None = field(default=None, validator=optional(min_len(1)))
-    # nodes and steps with the same key never run at the same time, whoever runs them
+    # nodes and steps with the same key never run at the same time, in any process
     resource_key: str | None = None
 
     def step(self, name: str, handler: str, kind: str, params: Mapping[str, Any]) -> StepPlan:
@@ -127,18 +129,18 @@ class Flow(Protocol):
 
 
 def facts_of(kind: str, name: str, version: int, shape: str) -> Mapping[str, Any]:
-    """What the steps of a plan say about what they belong to."""
+    """The parameters by which the steps of a plan name their pipeline, graph or saga."""
     return {"orchestration": name, "kind": kind, "version": version, "shape": shape}
 
 
-def given_facts(given: Any) -> Mapping[str, Any]:
-    """What a run begins with: a mapping as it is, anything else as its "input"."""
+def facts_of_input(given: Any) -> Mapping[str, Any]:
+    """The first facts of a run: a mapping as it is, anything else as its "input"."""
     if isinstance(given, Mapping):
         return cast("Mapping[str, Any]", given)
     return {} if given is None else {"input": given}
 
 
-def checked_terms(name: str, steps: Mapping[str, StepTerms], known: Iterable[str]) -> None:
+def check_terms(name: str, steps: Mapping[str, StepTerms], known: Iterable[str]) -> None:
     """Refuse terms for nodes or steps that are not there."""
     names = list(known)
     for unknown in set(steps) - set(names):
@@ -150,8 +152,8 @@ def checked_terms(name: str, steps: Mapping[str, StepTerms], known: Iterable[str
         )
 
 
-def written(document: Mapping[str, Any], place: str) -> str:
-    """A document as text; OrchestrationFailedError names what cannot be kept."""
+def write(document: Mapping[str, Any], place: str) -> str:
+    """A document as text; OrchestrationFailedError names what cannot be stored."""
     try:
         return codec.encode(dict(document)).decode()
     except SerializationError as error:

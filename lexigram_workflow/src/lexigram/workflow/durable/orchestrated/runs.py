@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, TypeAlias, cast, get_origin, get_type_hints
 
@@ -13,7 +14,6 @@ from attrs import field, frozen
 
 from lexigram.contracts.workflow.checkpoints import CheckpointStoreProtocol
 from lexigram.contracts.workflow.durable import RunStatus
-from lexigram.workflow.checkpoint.store_sql import SqlCheckpointStore
 from lexigram.workflow.durable.engine import DurableEngine
 from lexigram.workflow.durable.errors import (
     NotOrchestratedError,
@@ -22,6 +22,10 @@ from lexigram.workflow.durable.errors import (
     RunNotParkedError,
 )
 from lexigram.workflow.durable.models import WorkflowRun
+from lexigram.workflow.durable.orchestrated._graph import GraphFlow
+from lexigram.workflow.durable.orchestrated._pipeline import PipelineFlow
+from lexigram.workflow.durable.orchestrated._saga import MakeSaga, SagaFlow, SagaTurns
+from lexigram.workflow.durable.orchestrated._turns import WRAPPED, Turns
 from lexigram.workflow.durable.orchestrated.flow import (
     ALARM,
     NODE,
@@ -30,22 +34,18 @@ from lexigram.workflow.durable.orchestrated.flow import (
     Flow,
     StepTerms,
     read,
-    written,
+    write,
 )
-from lexigram.workflow.durable.orchestrated.graph import GraphFlow
-from lexigram.workflow.durable.orchestrated.pipeline import PipelineFlow
-from lexigram.workflow.durable.orchestrated.saga import MakeSaga, SagaFlow, SagaTurns
-from lexigram.workflow.durable.orchestrated.turns import WRAPPED, Turns
 from lexigram.workflow.durable.plan import NewRun
-from lexigram.workflow.durable.store import Row, State
-from lexigram.workflow.durable.store_kept import KeptStore
+from lexigram.workflow.durable.store.kept import KeptStore
+from lexigram.workflow.durable.store.records import Row, State
 from lexigram.workflow.graph.builder import WorkflowBuilder
 from lexigram.workflow.graph.engine import WorkflowEngine
 from lexigram.workflow.pipeline.pipeline import Pipeline
+from lexigram.workflow.runs.store_sql import SqlCheckpointStore
 from lexigram.workflow.saga.base import AbstractSaga
 
 _WATCH_FIRST, _WATCH_SLOWEST = 0.02, 1.0  # seconds between looks at a run
-_PATIENCE = 5.0  # seconds that a worker waits for something to be registered
 _FINAL = (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED)
 
 # A graph, its builder, a pipeline, a saga class, a function that makes one of them, or the dotted
@@ -53,6 +53,9 @@ _FINAL = (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED)
 Orchestration: TypeAlias = (
     WorkflowEngine | WorkflowBuilder | Pipeline | type[AbstractSaga[Any]] | Callable[..., Any] | str
 )
+
+
+Handle: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 @frozen(kw_only=True)
@@ -67,7 +70,7 @@ class Question:
 
 @frozen(kw_only=True)
 class OrchestratedRun:
-    """How a run stands."""
+    """The state of a run."""
 
     run_id: int
     group_id: int
@@ -86,7 +89,7 @@ class OrchestratedRuns:
     """Pipelines, graphs and sagas that the fleet of a database runs, by name.
 
     Every process that submits or works registers the same ones; give ``handlers`` to its workers.
-    ``find`` is asked for names that nobody registered, and ``known`` which there are. Runs inside
+    ``find`` looks up names that are not registered, and ``known`` lists them. Runs inside
     of runs are kept in ``checkpoints``, by default in the database of the engine.
     """
 
@@ -107,10 +110,10 @@ class OrchestratedRuns:
         turns = Turns(engine, self._flow)
         sagas = SagaTurns(self._kept, self._saga)
         self.handlers: Mapping[str, Callable[..., Any]] = {
-            TURN: turns.turn,
-            NODE: turns.node,
+            TURN: _serving(turns.turn, self._is_known),
+            NODE: _serving(turns.node, self._is_known),
             ALARM: turns.alarm,
-            SAGA: sagas.step,
+            SAGA: _serving(sagas.step, self._is_known),
         }
 
     # --- what there is ---
@@ -127,12 +130,12 @@ class OrchestratedRuns:
         """Make a pipeline, graph or saga known; a second call with the name replaces it.
 
         ``terms`` are for all nodes or steps, ``steps`` for some of them: a node with its own is
-        always a run of its own. A function is called once, now, unless it says that it returns a
+        always a run of its own. A function is called once, now, unless it is annotated to return a
         saga: then it is called with the input of a run for each of its steps, as a class of sagas
         is. ``accepts`` are older versions of a graph or pipeline whose runs go on with this one.
         Raises what is wrong with it.
         """
-        self._flows[name] = self._made(name, what, terms, dict(steps or {}), accepts)
+        self._flows[name] = self._make(name, what, terms, dict(steps or {}), accepts)
 
     @property
     def names(self) -> Sequence[str]:
@@ -163,10 +166,10 @@ class OrchestratedRuns:
         """
         flow = self._find(name)
         if isinstance(flow, SagaFlow):
-            plan, start = await flow.begun(input)
+            plan, start = await flow.begin(input)
         else:
             plan = flow.plan()
-            start = written({"at": flow.start(input)}, f"the input of {name!r}")
+            start = write({"at": flow.start(input)}, f"the input of {name!r}")
         run = NewRun(
             priority=priority,
             tenant=tenant,
@@ -178,13 +181,13 @@ class OrchestratedRuns:
         return submitted.runs[0]
 
     async def answer(self, run_id: int, response: Any, *, step: str | None = None) -> None:
-        """Answer what a run asked; ``step`` says which of several questions.
+        """Answer a question of a run; ``step`` selects one of several.
 
-        Raises RunNotParkedError when nothing waits for it, also for a second answer, and what
-        the node says about an answer that it cannot take; then it still waits.
+        Raises RunNotParkedError when nothing waits for it, also for a second answer, and the
+        error of a node that refuses the answer; then it still waits.
         """
         run = await self._engine.run(run_id)
-        questions = await self._questions(run, await self._kept.handed_out(run_id))
+        questions = await self._questions(run, await self._kept.list_handed_out(run_id))
         fitting = [one for one in questions if step is None or one.step == step]
         if not fitting:
             names = ", ".join(repr(one.step) for one in questions) or "none"
@@ -195,18 +198,18 @@ class OrchestratedRuns:
             )
         asked = fitting[0]
         pause = await self._pause(asked.run_id)
-        flow = self._found(run.workflow_definition_id)  # who only answers need not have it
+        flow = self._get(run.workflow_definition_id)  # who only answers need not have it
         if pause and flow is not None and not isinstance(flow, SagaFlow):
             flow.check(asked.step, response, pause["remember"])
-        text = written({"response": response}, f"the answer to {asked.step!r}")
+        text = write({"response": response}, f"the answer to {asked.step!r}")
         await self._engine.answer(asked.run_id, {WRAPPED: text})
 
     # --- to follow ---
 
     async def status(self, run_id: int) -> OrchestratedRun:
-        """How the run stands; raises RunNotFoundError and NotOrchestratedError."""
+        """The state of the run; raises RunNotFoundError and NotOrchestratedError."""
         run = await self._engine.run(run_id)
-        _orchestrated(run)
+        _check_orchestrated(run)
         done: list[str] = []
         at_work: list[str] = []
         for row in await self._engine.attempts(run_id):
@@ -214,7 +217,7 @@ class OrchestratedRuns:
                 meta = orjson.loads(row["meta"])
                 done += [*at_work, *meta.get("ran", ())]
                 at_work = meta.get("began", [])
-        beside = await self._kept.handed_out(run_id) if at_work else ()
+        beside = await self._kept.list_handed_out(run_id) if at_work else ()
         if at_work:
             done += [row["name"] for row in beside if row["status"] == State.COMPLETED]
             at_work = [row["name"] for row in beside if row["status"] != State.COMPLETED]
@@ -236,21 +239,21 @@ class OrchestratedRuns:
         Raises RunNotFoundError and NotOrchestratedError.
         """
         run = await self._engine.run(run_id)
-        _orchestrated(run)
+        _check_orchestrated(run)
         kept = await self._kept.last(run_id)
         document = read(run.run_params["start"] if kept is None else kept["kept"])
         if "snapshot" in document:
             snapshot: Mapping[str, Any] = document["snapshot"]
             return snapshot
         at: Mapping[str, Any] = document["at"]
-        shown = GraphFlow.shown if "state" in at else PipelineFlow.shown
-        return shown(at)
+        show = GraphFlow.show if "state" in at else PipelineFlow.show
+        return show(at)
 
     async def ended(self, run_id: int, *, or_asks: bool = False) -> OrchestratedRun:
         """Wait until the run is final; with ``or_asks`` also until it asks something."""
         pause = _WATCH_FIRST
         while (run := await self._engine.run(run_id)).status not in _FINAL:
-            if or_asks and await self._questions(run, await self._kept.handed_out(run_id)):
+            if or_asks and await self._questions(run, await self._kept.list_handed_out(run_id)):
                 break
             await anyio.sleep(pause)
             pause = min(pause * 1.5, _WATCH_SLOWEST)
@@ -258,7 +261,7 @@ class OrchestratedRuns:
 
     # --- how ---
 
-    def _found(self, name: str) -> Flow | SagaFlow | None:
+    def _get(self, name: str) -> Flow | SagaFlow | None:
         if name not in self._flows and self._lookup is not None:
             found = self._lookup(name)
             if found is not None:
@@ -266,26 +269,23 @@ class OrchestratedRuns:
         return self._flows.get(name)
 
     def _find(self, name: str) -> Flow | SagaFlow:
-        flow = self._found(name)
+        flow = self._get(name)
         if flow is None:
             raise OrchestrationNotFoundError(name, self.names)
         return flow
 
-    async def _known(self, name: str) -> Flow | SagaFlow:
-        """For a worker, which may claim while its application still starts."""
-        with anyio.move_on_after(_PATIENCE):
-            while self._found(name) is None:  # noqa: ASYNC110 - whoever registers tells nobody
-                await anyio.sleep(_PATIENCE / 100)
-        return self._find(name)
+    def _is_known(self, name: str) -> bool:
+        """Asked by workers before they claim, also while their application still starts."""
+        return name in self._flows or name in self._others()
 
     async def _flow(self, name: str) -> Flow:
-        flow = await self._known(name)
+        flow = self._find(name)
         if isinstance(flow, SagaFlow):
             raise OrchestrationNotFoundError(name, ())
         return flow
 
     async def _saga(self, name: str) -> SagaFlow:
-        flow = await self._known(name)
+        flow = self._find(name)
         if not isinstance(flow, SagaFlow):
             raise OrchestrationNotFoundError(name, ())
         return flow
@@ -296,7 +296,7 @@ class OrchestratedRuns:
         pause = None if kept is None else read(kept["kept"]).get("pause")
         return cast("dict[str, Any]", pause or {})
 
-    def _made(
+    def _make(
         self,
         name: str,
         what: Any,
@@ -305,7 +305,7 @@ class OrchestratedRuns:
         accepts: Iterable[int],
     ) -> Flow | SagaFlow:
         if isinstance(what, str):
-            what = _imported(what)
+            what = _import(what)
         if inspect.isclass(what) and issubclass(what, AbstractSaga):
             return SagaFlow(name, _calling(cast("Callable[..., Any]", what)), terms, steps)
         if inspect.isroutine(what):
@@ -315,10 +315,10 @@ class OrchestratedRuns:
         if isinstance(what, WorkflowBuilder):
             what = what.build()
         if isinstance(what, WorkflowEngine):
-            kept = what.kept_in(self._checkpoints, every_step=True)
+            kept = what.keep_in(self._checkpoints, every_step=True)
             return GraphFlow(name, kept, terms or StepTerms(), steps, accepts)
         if isinstance(what, Pipeline):
-            pipeline = what.kept_in(self._checkpoints, every_step=True)
+            pipeline = what.keep_in(self._checkpoints, every_step=True)
             return PipelineFlow(name, pipeline, terms or StepTerms(), steps, accepts)
         raise PlanInvalidError(
             f"{name!r} is {type(what).__name__}, which is no pipeline, graph or saga",
@@ -338,7 +338,18 @@ class OrchestratedRuns:
         return found
 
 
-def _orchestrated(run: WorkflowRun) -> None:
+def _serving(handler: Handle, serves: Callable[[str], bool]) -> Handle:
+    """The handler, with the check which pipelines, graphs and sagas it has."""
+
+    @functools.wraps(handler)
+    async def serving(*args: Any, **kwargs: Any) -> Any:
+        return await handler(*args, **kwargs)
+
+    serving.serves = serves  # type: ignore[attr-defined]
+    return serving
+
+
+def _check_orchestrated(run: WorkflowRun) -> None:
     """Refuse a run of documents, and a part of another run."""
     if "start" in run.run_params:
         return
@@ -350,7 +361,7 @@ def _orchestrated(run: WorkflowRun) -> None:
     )
 
 
-def _imported(path: str) -> Any:
+def _import(path: str) -> Any:
     module, _, attribute = path.rpartition(".")
     try:
         return getattr(import_module(module), attribute)

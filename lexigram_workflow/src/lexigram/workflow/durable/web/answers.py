@@ -1,4 +1,4 @@
-"""What the routes of durable runs answer: records, pages, and errors with the right status."""
+"""Responses of the routes of durable runs: records, pages, and errors with their status."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from pydantic import BaseModel, Field
 from lexigram.contracts.core.errors import ConfigurationError, LexigramError
 from lexigram.contracts.core.lock import LockConflictError
 from lexigram.contracts.workflow.durable import RunStatus
+from lexigram.contracts.workflow.errors import InvalidRunError
 from lexigram.observability import get_logger
 from lexigram.web.errors import RequestInvalidError
 from lexigram.web.problems import ERROR_KEY
 from lexigram.workflow.durable.errors import (
     BatchCompletedError,
+    BodyTypeError,
     BodyUnreadableError,
     DefinitionExistsError,
     DefinitionInvalidError,
@@ -43,13 +45,15 @@ PREFIX: Final = "/api/v1"
 
 logger = get_logger(__name__)
 
-# The nearest class counts; errors that are not here are the host's affair.
+# The nearest class counts; other errors are handled by the host.
 STATUSES: Final[Mapping[type[Exception], int]] = {
     BodyUnreadableError: 400,
+    BodyTypeError: 415,
     PlanInvalidError: 400,
+    InvalidRunError: 422,
     DefinitionInvalidError: 400,
     DocumentSourceError: 400,
-    # an answer that the node which asked cannot take
+    # an answer that the node which asked refuses
     WorkflowStepError: 400,
     DefinitionProtectedError: 403,
     RunNotFoundError: 404,
@@ -71,16 +75,16 @@ STATUSES: Final[Mapping[type[Exception], int]] = {
 
 
 class ErrorAnswer(BaseModel):
-    """What went wrong."""
+    """An error."""
 
-    error: str = Field(description="In words.")
-    code: str = Field(description="A code of Lexigram.")
-    hint: str | None = Field(default=None, description="What to try.")
-    details: dict[str, Any] | None = Field(default=None, description="Facts about it.")
+    error: str = Field(description="Error message.")
+    code: str = Field(description="Error code of Lexigram.")
+    hint: str | None = Field(default=None, description="How to fix it.")
+    details: dict[str, Any] | None = Field(default=None, description="Facts about the error.")
 
 
 class Durable(APIRoute):
-    """A route whose errors are ``{"error", "code", "hint"}``, as the seed has them."""
+    """A route whose errors are ``{"error", "code", "hint"}``, as in Soliplex Ingester."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The endpoint, with errors of durable runs answered."""
@@ -91,23 +95,27 @@ class Durable(APIRoute):
                 return await inner(request)
             except RequestValidationError as error:
                 request.scope[ERROR_KEY] = error  # resources of the request see it
-                return _refused(error)
+                return _answer_invalid(error)
             except LexigramError as error:
                 status = _status(error)
                 if status is None:
                     raise
                 request.scope[ERROR_KEY] = error
-                return _answered(request, error, status)
+                return _answer_error(request, error, status)
 
         return answer
 
 
 RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    400: {"model": ErrorAnswer, "description": "What was sent is wrong."},
-    404: {"model": ErrorAnswer, "description": "There is no such thing."},
-    409: {"model": ErrorAnswer, "description": "It cannot be done as things are."},
-    422: {"model": ErrorAnswer, "description": "A parameter is missing or of the wrong type."},
-    503: {"model": ErrorAnswer, "description": "The store of durable runs does not answer."},
+    400: {"model": ErrorAnswer, "description": "The request is invalid."},
+    404: {"model": ErrorAnswer, "description": "The resource was not found."},
+    409: {"model": ErrorAnswer, "description": "The request conflicts with the current state."},
+    415: {"model": ErrorAnswer, "description": "The body is neither JSON nor a form."},
+    422: {
+        "model": ErrorAnswer,
+        "description": "A parameter is missing, of the wrong type or out of bounds.",
+    },
+    503: {"model": ErrorAnswer, "description": "The store of durable runs is unavailable."},
 }
 
 
@@ -195,7 +203,7 @@ class RunPage(BaseModel):
 
 
 class Stats(BaseModel):
-    """How far a group is."""
+    """Statistics of a group."""
 
     total_runs: int
     completed: int
@@ -204,6 +212,9 @@ class Stats(BaseModel):
     failed: int
     average_duration: float | None
     group_status: RunStatus
+    problems: list[str] = Field(
+        default=[], description="Why runs cannot begin; left out when nothing is wrong."
+    )
 
 
 class LifecycleRecord(BaseModel):
@@ -236,7 +247,7 @@ class FailureRecord(BaseModel):
 
 
 class LockRecord(BaseModel):
-    """A resource that somebody holds."""
+    """A locked resource."""
 
     resource_key: str
     holder_id: str
@@ -253,6 +264,15 @@ class WorkerRecord(BaseModel):
     id: str
     first_checkin: str
     last_checkin: str
+
+
+class UnservedRecord(BaseModel):
+    """Steps that runs wait at and no live worker claims."""
+
+    handler: str = Field(description="What a worker must have.")
+    pool: str = Field(description="The pool that takes them.")
+    waits_since: str
+    message: str
 
 
 class DurationRecord(BaseModel):
@@ -334,21 +354,21 @@ class ParameterSetRecord(BaseModel):
 
 
 class Uploaded(BaseModel):
-    """What an upload became."""
+    """The stored upload."""
 
     message: str
     id: str
     file_path: str
 
 
-class Gone(BaseModel):
+class DeleteResult(BaseModel):
     """What was removed."""
 
     message: str
     id: str
 
 
-class GroupGone(BaseModel):
+class GroupDeleteResult(BaseModel):
     """What was removed."""
 
     message: str
@@ -356,21 +376,21 @@ class GroupGone(BaseModel):
 
 
 class Released(BaseModel):
-    """Whether somebody had the lock."""
+    """Whether the lock was held."""
 
     resource_key: str
     released: bool
 
 
-class Changed(BaseModel):
-    """How many runs an order reached."""
+class UpdateResult(BaseModel):
+    """The number of runs that were changed."""
 
     message: str
     runs: int
 
 
 def page_of(items: Sequence[Mapping[str, Any]], total: int, page: int, rows: int) -> dict[str, Any]:
-    """A page as the seed has it."""
+    """A page in the form of Soliplex Ingester."""
     pages = -(-total // rows)
     return {
         "items": items,
@@ -386,14 +406,14 @@ def _status(error: LexigramError) -> int | None:
     return next((status for status in found if status is not None), None)
 
 
-def _answered(request: Request, error: LexigramError, status: int) -> Response:
+def _answer_error(request: Request, error: LexigramError, status: int) -> Response:
     if status >= 500:
         logger.error(
             "a request failed", method=request.method, path=request.url.path, exc_info=error
         )
-    told = error.message if status < 500 else "durable runs are not available; see the log"
+    message = error.message if status < 500 else "durable runs are not available; see the log"
     answer = ErrorAnswer(
-        error=told,
+        error=message,
         code=error.code,
         hint=error.hint if status < 500 else None,
         details=dict(error.details) or None if status < 500 else None,
@@ -401,7 +421,7 @@ def _answered(request: Request, error: LexigramError, status: int) -> Response:
     return JSONResponse(answer.model_dump(mode="json", exclude_none=True), status)
 
 
-def _refused(error: RequestValidationError) -> Response:
+def _answer_invalid(error: RequestValidationError) -> Response:
     problems = [
         {"path": ".".join(map(str, item["loc"])), "message": item["msg"], "type": item["type"]}
         for item in error.errors()

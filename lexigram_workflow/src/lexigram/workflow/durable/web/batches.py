@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from lexigram.web import Inject
-from lexigram.workflow.durable.documents import Batch
+from lexigram.workflow.durable.documents.documents import Batch
 from lexigram.workflow.durable.fleet import DurableFleet
-from lexigram.workflow.durable.store_overview import moment
+from lexigram.workflow.durable.store.overview import moment
 from lexigram.workflow.durable.web.answers import PREFIX, RESPONSES, Durable, StepRecord
 from lexigram.workflow.durable.web.bodies import body_docs, body_of
+from lexigram.workflow.durable.web.fields import Delay, Id, Limit, Name, Offset, Priority
 
 Fleet = Annotated[DurableFleet, Inject()]
-Limit = Annotated[int, Query(ge=1, le=10_000)]
-Offset = Annotated[int, Query(ge=0)]
 
 
 class NewBatch(BaseModel):
@@ -24,8 +23,8 @@ class NewBatch(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    source: str = Field(min_length=1, max_length=255)
-    name: str | None = Field(default=None, max_length=255)
+    source: Name
+    name: Name | None = None
 
 
 class StartBatch(BaseModel):
@@ -33,21 +32,19 @@ class StartBatch(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    batch_id: int
-    workflow_definition_id: str | None = Field(
+    batch_id: Id
+    workflow_definition_id: Name | None = Field(
         default=None,
         validation_alias=AliasChoices("workflow_definition_id", "workflow_definiton_id"),
     )
-    param_id: str | None = None
-    priority: int = 0
-    tenant: str | None = Field(default=None, max_length=255)
-    delay: float = Field(
-        default=0.0, ge=0, allow_inf_nan=False, description="Seconds before it may begin."
+    param_id: Name | None = None
+    priority: Priority = 0
+    tenant: Name | None = None
+    delay: Delay = 0.0
+    idempotency_key: Name | None = Field(
+        default=None, description="A second call with it finds the first group."
     )
-    idempotency_key: str | None = Field(
-        default=None, max_length=255, description="A second call with it finds the first group."
-    )
-    name: str | None = Field(default=None, max_length=255, description="Of the group.")
+    name: Name | None = Field(default=None, description="Of the group.")
     only_unparsed: bool = Field(
         default=False, description="Leave out documents whose parsed form exists."
     )
@@ -80,7 +77,7 @@ class BatchStatus(BaseModel):
     document_count: int
     workflow_count: dict[str, int] = Field(description="Runs by status.")
     workflows: int
-    parsed: int = Field(description="Runs that completed.")
+    parsed: int = Field(description="Documents with a run that completed.")
     remaining: int = Field(description="Runs that are not final.")
 
 
@@ -106,7 +103,7 @@ def batches() -> APIRouter:
     )
 
     @router.get("/", response_model=list[BatchRecord], summary="Batches, newest first")
-    async def listed(fleet: Fleet, limit: Limit = 1000, offset: Offset = 0) -> Any:
+    async def list_batches(fleet: Fleet, limit: Limit = 1000, offset: Offset = 0) -> Any:
         found, _ = await fleet.documents.batches(limit=limit, offset=offset)
         return [_record(batch) for batch in found]
 
@@ -150,7 +147,7 @@ def batches() -> APIRouter:
         }
 
     @router.get("/status", response_model=BatchStatus, summary="How far a batch is")
-    async def status(fleet: Fleet, batch_id: int) -> Any:
+    async def status(fleet: Fleet, batch_id: Id) -> Any:
         batch = await fleet.documents.batch(batch_id)
         counts = await fleet.overview.counts(batch_id)
         final = sum(counts.get(name, 0) for name in ("COMPLETED", "FAILED", "CANCELLED"))
@@ -159,16 +156,16 @@ def batches() -> APIRouter:
             "document_count": batch.document_count,
             "workflow_count": counts,
             "workflows": sum(counts.values()),
-            "parsed": counts.get("COMPLETED", 0),
+            "parsed": await fleet.overview.documents_done(batch_id),
             "remaining": sum(counts.values()) - final,
         }
 
     @router.get("/{batch_id}", response_model=BatchRecord, summary="One batch")
-    async def one(fleet: Fleet, batch_id: int) -> Any:
+    async def one(fleet: Fleet, batch_id: Id) -> Any:
         return _record(await fleet.documents.batch(batch_id))
 
     @router.get("/{batch_id}/steps", response_model=list[StepRecord], summary="Steps of its runs")
-    async def steps(fleet: Fleet, batch_id: int, limit: Limit = 1000, offset: Offset = 0) -> Any:
+    async def steps(fleet: Fleet, batch_id: Id, limit: Limit = 1000, offset: Offset = 0) -> Any:
         await fleet.documents.batch(batch_id)
         return await fleet.overview.steps(batch_id=batch_id, limit=limit, offset=offset)
 

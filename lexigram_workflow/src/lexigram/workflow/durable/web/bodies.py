@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from email.message import Message
+from email.utils import collapse_rfc2231_value
 from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
@@ -15,10 +16,11 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from lexigram.workflow.durable.errors import BodyUnreadableError
+from lexigram.workflow.durable.errors import BodyTypeError, BodyUnreadableError
 
 M = TypeVar("M", bound=BaseModel)
 
+_JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
 _PARTS = "multipart/form-data"
 
@@ -50,9 +52,9 @@ def body_of(model: type[M]) -> Callable[[Request], Awaitable[M]]:
 
 
 def body_docs(model: type[BaseModel], *, parts: bool = False) -> dict[str, Any]:
-    """What OpenAPI says about a body read by ``body_of``."""
+    """The OpenAPI description of a body read by ``body_of``."""
     schema = model.model_json_schema()
-    kinds = [_PARTS] if parts else ["application/json", _FORM]
+    kinds = [_PARTS] if parts else [_JSON, _FORM]
     content = {kind: {"schema": schema} for kind in kinds}
     return {"requestBody": {"required": True, "content": content}}
 
@@ -76,6 +78,12 @@ async def _values(request: Request) -> dict[str, Any]:
         return dict(_parts(body, options.get("boundary", "")))
     if kind == _FORM:
         return _form(body)
+    if kind != _JSON and not (kind.startswith("application/") and kind.endswith("+json")):
+        # A page of another site can send text, and nothing, but no JSON.
+        raise BodyTypeError(
+            f"a body of the type {kind!r} is not read",
+            hint=f"send Content-Type: {_JSON}, {_FORM} or {_PARTS}",
+        )
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -97,9 +105,12 @@ def _form(body: bytes) -> dict[str, Any]:
 
 def _parts(body: bytes, boundary: str) -> list[tuple[str, Any]]:
     """RFC 7578: every part with its name, as text or as a file."""
-    if not boundary:
-        raise BodyUnreadableError("the Content-Type names no boundary")
-    line = b"--" + boundary.encode("latin-1")
+    if not boundary or not boundary.isascii():
+        raise BodyUnreadableError(
+            "the Content-Type names no boundary of ASCII characters",
+            hint="send Content-Type: multipart/form-data; boundary=...",
+        )
+    line = b"--" + boundary.encode()
     pieces = (b"\r\n" + body).split(b"\r\n" + line)
     if len(pieces) < 2 or not pieces[-1].startswith(b"--"):
         raise BodyUnreadableError(
@@ -137,4 +148,6 @@ def _content_type(text: str) -> tuple[str, dict[str, str]]:
     message = Message()
     message["content-type"] = text
     found = message.get_params(failobj=[("", "")])
-    return found[0][0].strip().lower(), {name.lower(): value for name, value in found[1:]}
+    return found[0][0].strip().lower(), {
+        name.lower(): collapse_rfc2231_value(value) for name, value in found[1:]
+    }

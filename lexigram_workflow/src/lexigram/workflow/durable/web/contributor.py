@@ -1,4 +1,4 @@
-"""Brings the routes of durable runs to the web host; FastAPI is loaded when it is asked."""
+"""Contributes the routes of durable runs to the web host; FastAPI is loaded on first use."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class DurableRouteContributor:
             return ()
         from lexigram.workflow.durable.web.batches import batches
         from lexigram.workflow.durable.web.documents import documents
-        from lexigram.workflow.durable.web.orchestrated import orchestrated
+        from lexigram.workflow.durable.web.orchestrated import orchestrations
         from lexigram.workflow.durable.web.runs import runs
         from lexigram.workflow.durable.web.sync_states import sync_states
 
-        return (runs(), orchestrated(), batches(), documents(), sync_states())
+        return (runs(), orchestrations(), batches(), documents(), sync_states())

@@ -5,35 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from lexigram.contracts.workflow.durable import RunDocument
 from lexigram.web import Inject
-from lexigram.workflow.durable.documents import DocumentState, DocumentUri, SourceStatus
+from lexigram.workflow.durable.documents.documents import DocumentState, DocumentUri, SourceStatus
 from lexigram.workflow.durable.fleet import DurableFleet
-from lexigram.workflow.durable.store_overview import moment
+from lexigram.workflow.durable.store.overview import moment
 from lexigram.workflow.durable.web.answers import PREFIX, RESPONSES, Durable
 from lexigram.workflow.durable.web.bodies import Upload, body_docs, body_of, json_object
+from lexigram.workflow.durable.web.fields import Id, Limit, Name, Offset, Uri
 
 Fleet = Annotated[DurableFleet, Inject()]
-Limit = Annotated[int, Query(ge=1, le=10_000)]
-Offset = Annotated[int, Query(ge=0)]
 
 
 class Ingest(BaseModel):
-    """A document: its bytes, or where this machine reads them."""
+    """A document: its bytes, or the place this machine reads them from."""
 
     model_config = ConfigDict(extra="ignore")
 
     file: Upload | None = Field(default=None, json_schema_extra={"format": "binary"})
-    input_uri: str | None = Field(
+    input_uri: Uri | None = Field(
         default=None, description="A file below workflow.durable.input_dirs, or blob:path."
     )
-    source_uri: str = Field(min_length=1, description="What names the document in its source.")
-    source: str = Field(min_length=1, max_length=255)
-    batch_id: int
-    mime_type: str | None = None
+    source_uri: Uri = Field(description="What names the document in its source.")
+    source: Name
+    batch_id: Id
+    mime_type: Name | None = None
     doc_meta: dict[str, Any] = Field(default={}, description="JSON.")
 
     _parsed = field_validator("doc_meta", mode="before")(json_object)
@@ -49,11 +48,11 @@ class IngestForm(BaseModel):
     """The same for OpenAPI: ``file`` is the part with the bytes."""
 
     file: bytes | None = None
-    input_uri: str | None = None
-    source_uri: str
-    source: str
-    batch_id: int
-    mime_type: str | None = None
+    input_uri: Uri | None = None
+    source_uri: Uri
+    source: Name
+    batch_id: Id
+    mime_type: Name | None = None
     doc_meta: str = "{}"
 
 
@@ -62,8 +61,8 @@ class SourceHashes(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    source: str = Field(min_length=1, max_length=255)
-    hashes: dict[str, str] = Field(description="URI -> sha256; JSON.")
+    source: Name
+    hashes: dict[Uri, Name] = Field(description="URI -> sha256; JSON.")
     delete_stale: bool = Field(default=False, description="Remove what the source has no more.")
 
     _parsed = field_validator("hashes", mode="before")(json_object)
@@ -142,11 +141,13 @@ def documents() -> APIRouter:
     """The routes."""
     router = APIRouter(prefix=PREFIX, route_class=Durable, responses=RESPONSES, tags=["documents"])
 
-    @router.get("/document/", response_model=list[UriRecord], summary="URIs of a source or batch")
-    async def listed(
+    @router.get(
+        "/document/", response_model=list[UriRecord], summary="List the URIs of a source or batch"
+    )
+    async def list_documents(
         fleet: Fleet,
-        source: str | None = None,
-        batch_id: int | None = None,
+        source: Name | None = None,
+        batch_id: Id | None = None,
         limit: Limit = 1000,
         offset: Offset = 0,
     ) -> Any:
@@ -161,11 +162,11 @@ def documents() -> APIRouter:
         "/document/ingest-document",
         status_code=201,
         response_model=Ingested,
-        summary="Bring a document into a batch",
+        summary="Ingest a document into a batch",
         openapi_extra=body_docs(IngestForm, parts=True),
     )
     async def ingest(fleet: Fleet, body: Annotated[Ingest, Depends(body_of(Ingest))]) -> Any:
-        made = await _ingested(fleet, body)
+        made = await _ingest(fleet, body)
         return {
             "batch_id": made.batch_id,
             "document_uri": made.uri,
@@ -177,23 +178,25 @@ def documents() -> APIRouter:
         }
 
     @router.post(
-        "/document/cleanup-orphans", response_model=Cleaned, summary="Remove what no URI has"
+        "/document/cleanup-orphans",
+        response_model=Cleaned,
+        summary="Delete documents without a URI",
     )
     async def cleanup(fleet: Fleet) -> Any:
         statistics = await fleet.documents.cleanup_orphans()
         return {"message": "orphans are gone", "statistics": statistics}
 
-    @router.delete("/document/by-uri", response_model=Removed, summary="Remove a URI")
-    async def delete(fleet: Fleet, uri: str, source: str) -> Any:
+    @router.delete("/document/by-uri", response_model=Removed, summary="Delete a URI")
+    async def delete(fleet: Fleet, uri: Uri, source: Name) -> Any:
         statistics = await fleet.documents.delete_uri(uri, source)
         return {"message": f"{uri} is gone", "uri": uri, "source": source, "statistics": statistics}
 
     @router.get(
         "/document/history",
         response_model=list[VersionRecord],
-        summary="The contents that a URI had",
+        summary="List the versions of a URI",
     )
-    async def history(fleet: Fleet, uri: str, source: str) -> Any:
+    async def history(fleet: Fleet, uri: Uri, source: Name) -> Any:
         return [
             {
                 "version": one.version,
@@ -209,7 +212,7 @@ def documents() -> APIRouter:
         "/source-status",
         response_model=SourceSwept | dict[str, UriStatus],
         response_model_exclude_unset=True,
-        summary="Compare a source with what is stored of it",
+        summary="Compare a source with its stored documents",
         openapi_extra=body_docs(SourceHashes),
     )
     async def source_status(
@@ -227,7 +230,7 @@ def documents() -> APIRouter:
     return router
 
 
-async def _ingested(fleet: DurableFleet, body: Ingest) -> Any:
+async def _ingest(fleet: DurableFleet, body: Ingest) -> Any:
     metadata: Mapping[str, Any] = body.doc_meta
     if body.file is not None:
         document = RunDocument(
@@ -265,7 +268,7 @@ def _uri(one: DocumentUri) -> dict[str, Any]:
 
 
 def _status(one: SourceStatus) -> dict[str, Any]:
-    """The seed's words: new, matched, mismatch."""
+    """The terms of Soliplex Ingester: new, matched, mismatch."""
     if one.status is DocumentState.UNCHANGED:
         return {"hash": one.source_hash, "status": "matched"}
     if one.status is DocumentState.CHANGED:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.web import Inject
+from lexigram.workflow.durable._listing import describe_orchestration, describe_question
 from lexigram.workflow.durable.fleet import DurableFleet
-from lexigram.workflow.durable.listing import described_orchestration, described_question
 from lexigram.workflow.durable.web.answers import PREFIX, RESPONSES, Durable
 from lexigram.workflow.durable.web.bodies import body_docs, body_of
+from lexigram.workflow.durable.web.fields import Delay, Id, Limit, Name, Offset, Priority
 
 Fleet = Annotated[DurableFleet, Inject()]
-Limit = Annotated[int, Query(ge=1, le=10_000)]
-Offset = Annotated[int, Query(ge=0)]
 
 
 class Submit(BaseModel):
@@ -24,24 +23,22 @@ class Submit(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    name: str = Field(min_length=1, description="One of /workflow/orchestrations.")
+    name: Name = Field(description="One of /workflow/orchestrations.")
     input: Any = Field(
         default=None,
         description="An object is the state of a graph, the facts of a pipeline, the arguments of"
         " a saga; a form has text only.",
     )
-    priority: int = Field(default=0, description="More is sooner.")
-    tenant: str | None = Field(default=None, max_length=255)
-    delay: float = Field(
-        default=0.0, ge=0, allow_inf_nan=False, description="Seconds before it may begin."
-    )
-    idempotency_key: str | None = Field(
-        default=None, max_length=255, description="A second call with it finds the first run."
+    priority: Priority = 0
+    tenant: Name | None = None
+    delay: Delay = 0.0
+    idempotency_key: Name | None = Field(
+        default=None, description="A second call with it finds the first run."
     )
 
 
 class Answer(BaseModel):
-    """What somebody says to a question."""
+    """The answer to a question."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -49,7 +46,7 @@ class Answer(BaseModel):
         description="Any JSON; a form has text only.",
         validation_alias=AliasChoices("answer", "response"),
     )
-    step: str | None = Field(default=None, description="Which of several questions.")
+    step: Name | None = Field(default=None, description="Which of several questions.")
 
 
 class OrchestrationName(BaseModel):
@@ -80,7 +77,7 @@ class Asked(BaseModel):
 
 
 class OrchestrationRecord(BaseModel):
-    """How a pipeline, graph or saga stands."""
+    """The state of a pipeline, graph or saga."""
 
     run_id: int
     group_id: int
@@ -93,7 +90,7 @@ class OrchestrationRecord(BaseModel):
     state: dict[str, Any]
 
 
-def orchestrated() -> APIRouter:
+def orchestrations() -> APIRouter:
     """The routes."""
     router = APIRouter(prefix=PREFIX, route_class=Durable, responses=RESPONSES)
     _runs(router)
@@ -108,9 +105,9 @@ def _runs(router: APIRouter) -> None:
         "/workflow/orchestrations",
         tags=tags,
         response_model=list[OrchestrationName],
-        summary="What can be submitted",
+        summary="List pipelines, graphs and sagas",
     )
-    async def known(fleet: Fleet) -> Any:
+    async def list_orchestrations(fleet: Fleet) -> Any:
         found = fleet.orchestrated
         return [{"name": name, "kind": found.kind(name)} for name in found.names]
 
@@ -131,16 +128,16 @@ def _runs(router: APIRouter) -> None:
             delay=body.delay,
             idempotency_key=body.idempotency_key,
         )
-        return described_orchestration(await fleet.orchestrated.status(run_id))
+        return describe_orchestration(await fleet.orchestrated.status(run_id))
 
     @router.get(
         "/workflow/runs/{run_id}/state",
         tags=tags,
         response_model=OrchestrationRecord,
-        summary="How a pipeline, graph or saga stands",
+        summary="Show the state of a pipeline, graph or saga",
     )
-    async def state(fleet: Fleet, run_id: int) -> Any:
-        return described_orchestration(await fleet.orchestrated.status(run_id))
+    async def state(fleet: Fleet, run_id: Id) -> Any:
+        return describe_orchestration(await fleet.orchestrated.status(run_id))
 
 
 def _questions(router: APIRouter) -> None:
@@ -150,22 +147,22 @@ def _questions(router: APIRouter) -> None:
         "/workflow/questions",
         tags=tags,
         response_model=list[QuestionRecord],
-        summary="What runs wait for",
+        summary="List open questions",
     )
     async def questions(
-        fleet: Fleet, run_group_id: int | None = None, limit: Limit = 1000, offset: Offset = 0
+        fleet: Fleet, run_group_id: Id | None = None, limit: Limit = 1000, offset: Offset = 0
     ) -> Any:
         found = await fleet.questions.open(group_id=run_group_id, limit=limit, offset=offset)
-        return [described_question(one) for one in found]
+        return [describe_question(one) for one in found]
 
     @router.get(
         "/workflow/runs/{run_id}/questions",
         tags=tags,
         response_model=list[QuestionRecord],
-        summary="What a run, and those that it made, wait for",
+        summary="List the open questions of a run and of its child runs",
     )
-    async def of_run(fleet: Fleet, run_id: int) -> Any:
-        return [described_question(one) for one in await fleet.questions.of_run(run_id)]
+    async def of_run(fleet: Fleet, run_id: Id) -> Any:
+        return [describe_question(one) for one in await fleet.questions.of_run(run_id)]
 
     @router.post(
         "/workflow/runs/{run_id}/answer",
@@ -175,7 +172,7 @@ def _questions(router: APIRouter) -> None:
         openapi_extra=body_docs(Answer),
     )
     async def answer(
-        fleet: Fleet, run_id: int, body: Annotated[Answer, Depends(body_of(Answer))]
+        fleet: Fleet, run_id: Id, body: Annotated[Answer, Depends(body_of(Answer))]
     ) -> Any:
         asked = await fleet.questions.answer(run_id, body.answer, step=body.step)
-        return described_question(asked)
+        return describe_question(asked)

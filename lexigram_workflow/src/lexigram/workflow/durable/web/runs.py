@@ -5,25 +5,29 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from lexigram.contracts.workflow.durable import RunStatus
+from lexigram.contracts.workflow.limits import MAX_PER_REQUEST
 from lexigram.web import Inject
+from lexigram.workflow.durable._listing import (
+    describe_params,
+    describe_unserved,
+    describe_workflow,
+)
 from lexigram.workflow.durable.errors import DocumentNotFoundError, RunExistsError
 from lexigram.workflow.durable.fleet import DurableFleet
-from lexigram.workflow.durable.listing import described_params, described_workflow
 from lexigram.workflow.durable.web.answers import (
     PREFIX,
     RESPONSES,
-    Changed,
     DefinitionName,
     DefinitionRecord,
+    DeleteResult,
     Durable,
     DurationRecord,
     FailureRecord,
-    Gone,
-    GroupGone,
+    GroupDeleteResult,
     GroupRecord,
     LifecycleRecord,
     LockRecord,
@@ -34,19 +38,29 @@ from lexigram.workflow.durable.web.answers import (
     Stats,
     StepRecord,
     StepStatsRecord,
+    UnservedRecord,
+    UpdateResult,
     Uploaded,
     WorkerRecord,
     page_of,
 )
 from lexigram.workflow.durable.web.bodies import body_docs, body_of
+from lexigram.workflow.durable.web.fields import (
+    Definition,
+    Delay,
+    Id,
+    Limit,
+    Name,
+    Offset,
+    Page,
+    Priority,
+    Rows,
+    Text,
+)
 
 Fleet = Annotated[DurableFleet, Inject()]
-Page = Annotated[int | None, Query(ge=1, description="From 1; without it the answer is a list.")]
-Rows = Annotated[int | None, Query(ge=1, le=1000, description="Of a page; 10 unless told.")]
-Limit = Annotated[int, Query(ge=1, le=10_000)]
-Offset = Annotated[int, Query(ge=0)]
 # Lists without pages end here.
-_MANY = 10_000
+_MANY = MAX_PER_REQUEST
 
 
 class _Body(BaseModel):
@@ -56,34 +70,32 @@ class _Body(BaseModel):
 class StartRun(_Body):
     """A document to start a workflow for."""
 
-    doc_id: str = Field(description="The hash of the document: sha256-...")
-    workflow_definition_id: str | None = Field(
+    doc_id: Name = Field(description="The hash of the document: sha256-...")
+    workflow_definition_id: Name | None = Field(
         default=None,
         description="Default: as configured; workflow_definiton_id is taken too.",
         validation_alias=AliasChoices("workflow_definition_id", "workflow_definiton_id"),
     )
-    param_id: str | None = None
-    priority: int = 0
-    tenant: str | None = Field(default=None, max_length=255)
-    delay: float = Field(
-        default=0.0, ge=0, allow_inf_nan=False, description="Seconds before it may begin."
+    param_id: Name | None = None
+    priority: Priority = 0
+    tenant: Name | None = None
+    delay: Delay = 0.0
+    idempotency_key: Name | None = Field(
+        default=None, description="A second call with it finds the first run."
     )
-    idempotency_key: str | None = Field(
-        default=None, max_length=255, description="A second call with it finds the first run."
-    )
-    name: str | None = Field(default=None, max_length=255, description="Of the group.")
+    name: Name | None = Field(default=None, description="Of the group.")
     again: bool = Field(default=False, description="Also when it has such a run already.")
     force: bool = Field(default=False, description="Do steps although what they make is there.")
 
 
-class Aim(_Body):
+class RunTarget(_Body):
     """A group or one run."""
 
-    run_group_id: int | None = None
-    run_id: int | None = None
+    run_group_id: Id | None = None
+    run_id: Id | None = None
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> Aim:
+    def _one_of_them(self) -> RunTarget:
         if (self.run_group_id is None) == (self.run_id is None):
             raise ValueError("give run_group_id or run_id")
         return self
@@ -94,23 +106,23 @@ class Aim(_Body):
         return {"group_id": self.run_group_id, "run_id": self.run_id}
 
 
-class Retry(Aim):
-    """What to begin again."""
+class Retry(RunTarget):
+    """The runs to retry."""
 
     hard: bool = Field(default=False, description="Every run that is not completed.")
 
 
-class Yaml(_Body):
+class YamlUpload(_Body):
     """A definition or parameter set to upload."""
 
-    yaml_content: str = Field(min_length=1)
+    yaml_content: Definition
 
 
 class Unlock(_Body):
-    """A lock to take away."""
+    """A lock to release by force."""
 
-    resource_key: str
-    reason: str = "the REST API"
+    resource_key: Name
+    reason: Text = "the REST API"
 
 
 def runs() -> APIRouter:
@@ -142,8 +154,8 @@ def _definitions(router: APIRouter) -> None:
         response_model=DefinitionRecord,
         summary="One definition",
     )
-    async def definition(fleet: Fleet, workflow_id: str) -> Any:
-        return described_workflow(await fleet.definitions.get(workflow_id))
+    async def definition(fleet: Fleet, workflow_id: Name) -> Any:
+        return describe_workflow(await fleet.definitions.get(workflow_id))
 
     @router.post(
         "/workflow/definitions",
@@ -151,11 +163,13 @@ def _definitions(router: APIRouter) -> None:
         status_code=201,
         response_model=Uploaded,
         summary="Upload a definition; its handlers must be on the allow-list",
-        openapi_extra=body_docs(Yaml),
+        openapi_extra=body_docs(YamlUpload),
     )
-    async def upload(fleet: Fleet, body: Annotated[Yaml, Depends(body_of(Yaml))]) -> Any:
+    async def upload(
+        fleet: Fleet, body: Annotated[YamlUpload, Depends(body_of(YamlUpload))]
+    ) -> Any:
         made = await fleet.definitions.upload_workflow(body.yaml_content)
-        return {"message": f"workflow {made.id} is there", "id": made.id, "file_path": made.origin}
+        return {"message": f"workflow {made.id} is stored", "id": made.id, "file_path": made.origin}
 
     # Both spellings are in use.
     for name in ("param-sets", "param_sets"):
@@ -169,7 +183,7 @@ def _parameter_sets(router: APIRouter, path: str, tags: list[Any], *, in_schema:
 
     @router.get(path, response_model=many, summary="All parameter sets", **options)
     async def parameter_sets(fleet: Fleet) -> Any:
-        return [described_params(one) for one in await fleet.definitions.list_params()]
+        return [describe_params(one) for one in await fleet.definitions.list_params()]
 
     @router.get(
         f"{path}/target/{{target}}",
@@ -177,10 +191,10 @@ def _parameter_sets(router: APIRouter, path: str, tags: list[Any], *, in_schema:
         summary="Sets that store into a database",
         **options,
     )
-    async def of_target(fleet: Fleet, target: str) -> Any:
+    async def of_target(fleet: Fleet, target: Name) -> Any:
         found = await fleet.definitions.list_params()
         return [
-            described_params(one)
+            describe_params(one)
             for one in found
             if one.config.get("store", {}).get("data_dir") == target
         ]
@@ -191,26 +205,31 @@ def _parameter_sets(router: APIRouter, path: str, tags: list[Any], *, in_schema:
         summary="One parameter set",
         **options,
     )
-    async def parameter_set(fleet: Fleet, param_id: str) -> Any:
-        return described_params(await fleet.definitions.params(param_id))
+    async def parameter_set(fleet: Fleet, param_id: Name) -> Any:
+        return describe_params(await fleet.definitions.params(param_id))
 
     @router.post(
         path,
         status_code=201,
         response_model=Uploaded,
         summary="Upload a parameter set",
-        openapi_extra=body_docs(Yaml),
+        openapi_extra=body_docs(YamlUpload),
         **options,
     )
-    async def upload(fleet: Fleet, body: Annotated[Yaml, Depends(body_of(Yaml))]) -> Any:
+    async def upload(
+        fleet: Fleet, body: Annotated[YamlUpload, Depends(body_of(YamlUpload))]
+    ) -> Any:
         made = await fleet.definitions.upload_params(body.yaml_content)
-        told = f"parameter set {made.id} is there"
-        return {"message": told, "id": made.id, "file_path": made.origin}
+        message = f"parameter set {made.id} is stored"
+        return {"message": message, "id": made.id, "file_path": made.origin}
 
     @router.delete(
-        f"{path}/{{param_id}}", response_model=Gone, summary="Delete an uploaded set", **options
+        f"{path}/{{param_id}}",
+        response_model=DeleteResult,
+        summary="Delete an uploaded set",
+        **options,
     )
-    async def delete(fleet: Fleet, param_id: str) -> Any:
+    async def delete(fleet: Fleet, param_id: Name) -> Any:
         await fleet.definitions.delete_params(param_id)
         return {"message": f"parameter set {param_id} is gone", "id": param_id}
 
@@ -226,7 +245,7 @@ def _groups_at(router: APIRouter, path: str, *, in_schema: bool) -> None:
     @router.get(path, response_model=list[GroupRecord], summary="Groups, newest first", **options)
     async def groups(
         fleet: Fleet,
-        batch_id: int | None = None,
+        batch_id: Id | None = None,
         status: RunStatus | None = None,
         limit: Limit = 1000,
         offset: Offset = 0,
@@ -237,23 +256,27 @@ def _groups_at(router: APIRouter, path: str, *, in_schema: bool) -> None:
         return page.items
 
     @router.get(f"{path}/{{group_id}}", response_model=GroupRecord, summary="One group", **options)
-    async def group(fleet: Fleet, group_id: int) -> Any:
+    async def group(fleet: Fleet, group_id: Id) -> Any:
         return await fleet.overview.group(group_id)
 
     @router.delete(
         f"{path}/{{group_id}}",
-        response_model=GroupGone,
+        response_model=GroupDeleteResult,
         summary="Remove a group that has ended",
         **options,
     )
-    async def delete(fleet: Fleet, group_id: int) -> Any:
+    async def delete(fleet: Fleet, group_id: Id) -> Any:
         statistics = await fleet.overview.remove_group(group_id)
         return {"message": f"group {group_id} is gone", "statistics": statistics}
 
     @router.get(
-        f"{path}/{{group_id}}/stats", response_model=Stats, summary="How far it is", **options
+        f"{path}/{{group_id}}/stats",
+        response_model=Stats,
+        response_model_exclude_unset=True,
+        summary="How far it is",
+        **options,
     )
-    async def stats(fleet: Fleet, group_id: int) -> Any:
+    async def stats(fleet: Fleet, group_id: Id) -> Any:
         return (await fleet.engine.stats(group_id)).to_dict()
 
     @router.get(
@@ -262,7 +285,7 @@ def _groups_at(router: APIRouter, path: str, *, in_schema: bool) -> None:
         summary="Handlers of its events",
         **options,
     )
-    async def lifecycle(fleet: Fleet, group_id: int, limit: Limit = 1000) -> Any:
+    async def lifecycle(fleet: Fleet, group_id: Id, limit: Limit = 1000) -> Any:
         await fleet.overview.group(group_id)
         return await fleet.overview.lifecycle(group_id=group_id, limit=limit)
 
@@ -272,7 +295,7 @@ def _groups_at(router: APIRouter, path: str, *, in_schema: bool) -> None:
         summary="Runs that failed, and why",
         **options,
     )
-    async def failures(fleet: Fleet, group_id: int, limit: Limit = 1000) -> Any:
+    async def failures(fleet: Fleet, group_id: Id, limit: Limit = 1000) -> Any:
         await fleet.overview.group(group_id)
         return [asdict(one) for one in await fleet.following.failures(group_id, limit=limit)]
 
@@ -284,15 +307,15 @@ def _runs(router: APIRouter) -> None:
     @router.get(
         "/workflow/", tags=tags, response_model=answer, summary="Runs, newest first", **_LEAN
     )
-    async def listed(
+    async def list_runs(
         fleet: Fleet,
-        batch_id: int | None = None,
+        batch_id: Id | None = None,
         include_steps: bool = False,
         include_doc_info: bool = False,
         page: Page = None,
         rows_per_page: Rows = None,
     ) -> Any:
-        return await _listed(
+        return await _list_runs(
             fleet, batch_id, None, include_steps, include_doc_info, page, rows_per_page
         )
 
@@ -302,12 +325,14 @@ def _runs(router: APIRouter) -> None:
     async def by_status(
         fleet: Fleet,
         status: RunStatus,
-        batch_id: int | None = None,
+        batch_id: Id | None = None,
         include_doc_info: bool = False,
         page: Page = None,
         rows_per_page: Rows = None,
     ) -> Any:
-        return await _listed(fleet, batch_id, status, False, include_doc_info, page, rows_per_page)
+        return await _list_runs(
+            fleet, batch_id, status, False, include_doc_info, page, rows_per_page
+        )
 
     @router.post(
         "/workflow/",
@@ -346,8 +371,8 @@ def _runs(router: APIRouter) -> None:
     )
     async def of_batch(
         fleet: Fleet,
-        batch_id: int | None = None,
-        run_group_id: int | None = None,
+        batch_id: Id | None = None,
+        run_group_id: Id | None = None,
         status: RunStatus | None = None,
         limit: Limit = 1000,
         offset: Offset = 0,
@@ -360,7 +385,7 @@ def _runs(router: APIRouter) -> None:
     @router.get(
         "/workflow/runs/{run_id}", tags=tags, response_model=RunRecord, summary="A run, its steps"
     )
-    async def one(fleet: Fleet, run_id: int) -> Any:
+    async def one(fleet: Fleet, run_id: Id) -> Any:
         return await fleet.overview.run(run_id)
 
     @router.get(
@@ -369,7 +394,7 @@ def _runs(router: APIRouter) -> None:
         response_model=list[LifecycleRecord],
         summary="Handlers of the events of a run and its group",
     )
-    async def lifecycle(fleet: Fleet, run_id: int) -> Any:
+    async def lifecycle(fleet: Fleet, run_id: Id) -> Any:
         return await fleet.overview.lifecycle(run_id=run_id)
 
     @router.get(
@@ -378,7 +403,7 @@ def _runs(router: APIRouter) -> None:
     async def steps(
         fleet: Fleet,
         status: RunStatus | None = None,
-        run_group_id: int | None = None,
+        run_group_id: Id | None = None,
         limit: Limit = 1000,
         offset: Offset = 0,
     ) -> Any:
@@ -394,52 +419,52 @@ def _by_hand(router: APIRouter) -> None:
         "/workflow/retry",
         tags=tags,
         status_code=201,
-        response_model=Changed,
-        summary="Begin failed and cancelled runs again",
+        response_model=UpdateResult,
+        summary="Retry failed and cancelled runs",
         openapi_extra=body_docs(Retry),
     )
     async def retry(fleet: Fleet, body: Annotated[Retry, Depends(body_of(Retry))]) -> Any:
-        await _known(fleet, body)
-        return _changed("retried", await fleet.engine.retry(**body.target, hard=body.hard))
+        await _check_exists(fleet, body)
+        return _describe_update("retried", await fleet.engine.retry(**body.target, hard=body.hard))
 
     @router.post(
         "/workflow/cancel",
         tags=tags,
-        response_model=Changed,
-        summary="Cancel what is not final",
-        openapi_extra=body_docs(Aim),
+        response_model=UpdateResult,
+        summary="Cancel runs that are not final",
+        openapi_extra=body_docs(RunTarget),
     )
-    async def cancel(fleet: Fleet, body: Annotated[Aim, Depends(body_of(Aim))]) -> Any:
-        await _known(fleet, body)
-        return _changed("cancelled", await fleet.engine.cancel(**body.target))
+    async def cancel(fleet: Fleet, body: Annotated[RunTarget, Depends(body_of(RunTarget))]) -> Any:
+        await _check_exists(fleet, body)
+        return _describe_update("cancelled", await fleet.engine.cancel(**body.target))
 
     @router.post(
         "/workflow/pause",
         tags=tags,
-        response_model=Changed,
-        summary="Keep runs from going on",
-        openapi_extra=body_docs(Aim),
+        response_model=UpdateResult,
+        summary="Pause runs",
+        openapi_extra=body_docs(RunTarget),
     )
-    async def pause(fleet: Fleet, body: Annotated[Aim, Depends(body_of(Aim))]) -> Any:
-        await _known(fleet, body)
-        return _changed("paused", await fleet.engine.pause(**body.target))
+    async def pause(fleet: Fleet, body: Annotated[RunTarget, Depends(body_of(RunTarget))]) -> Any:
+        await _check_exists(fleet, body)
+        return _describe_update("paused", await fleet.engine.pause(**body.target))
 
     @router.post(
         "/workflow/resume",
         tags=tags,
-        response_model=Changed,
-        summary="Let paused runs go on",
-        openapi_extra=body_docs(Aim),
+        response_model=UpdateResult,
+        summary="Resume paused runs",
+        openapi_extra=body_docs(RunTarget),
     )
-    async def resume(fleet: Fleet, body: Annotated[Aim, Depends(body_of(Aim))]) -> Any:
-        await _known(fleet, body)
-        return _changed("resumed", await fleet.engine.resume(**body.target))
+    async def resume(fleet: Fleet, body: Annotated[RunTarget, Depends(body_of(RunTarget))]) -> Any:
+        await _check_exists(fleet, body)
+        return _describe_update("resumed", await fleet.engine.resume(**body.target))
 
     @router.get(
         "/workflow/locks",
         tags=tags,
         response_model=list[LockRecord],
-        summary="Resources that somebody holds",
+        summary="List locked resources",
     )
     async def locks(fleet: Fleet) -> Any:
         return await fleet.overview.locks()
@@ -448,7 +473,7 @@ def _by_hand(router: APIRouter) -> None:
         "/workflow/locks/release",
         tags=tags,
         response_model=Released,
-        summary="Take a lock from whoever has it",
+        summary="Release a lock by force",
         openapi_extra=body_docs(Unlock),
     )
     async def unlock(fleet: Fleet, body: Annotated[Unlock, Depends(body_of(Unlock))]) -> Any:
@@ -459,10 +484,19 @@ def _by_hand(router: APIRouter) -> None:
         "/workflow/workers",
         tags=tags,
         response_model=list[WorkerRecord],
-        summary="Workers that have checked in",
+        summary="List workers that have checked in",
     )
     async def workers(fleet: Fleet) -> Any:
         return await fleet.overview.workers()
+
+    @router.get(
+        "/workflow/workers/missing",
+        tags=tags,
+        response_model=list[UnservedRecord],
+        summary="List handlers that runs wait for and no live worker has",
+    )
+    async def missing(fleet: Fleet) -> Any:
+        return [describe_unserved(one) for one in await fleet.engine.unserved()]
 
 
 def _stats(router: APIRouter) -> None:
@@ -474,7 +508,7 @@ def _stats(router: APIRouter) -> None:
         response_model=list[DurationRecord],
         summary="Runs of a group, the longest first",
     )
-    async def durations(fleet: Fleet, run_group_id: int, limit: Limit = 1000) -> Any:
+    async def durations(fleet: Fleet, run_group_id: Id, limit: Limit = 1000) -> Any:
         return await fleet.overview.durations(run_group_id, limit=limit)
 
     @router.get(
@@ -483,15 +517,15 @@ def _stats(router: APIRouter) -> None:
         response_model=list[StepStatsRecord],
         summary="Attempts and durations by step",
     )
-    async def step_stats(fleet: Fleet, run_group_id: int) -> Any:
+    async def step_stats(fleet: Fleet, run_group_id: Id) -> Any:
         return await fleet.overview.step_stats(run_group_id)
 
 
-# What was not asked for is left out instead of being null.
+# Fields that were not requested are left out instead of being null.
 _LEAN: dict[str, Any] = {"response_model_exclude_unset": True}
 
 
-async def _listed(
+async def _list_runs(
     fleet: DurableFleet,
     batch_id: int | None,
     status: RunStatus | None,
@@ -533,13 +567,13 @@ async def _document(fleet: DurableFleet, doc_id: str | None) -> dict[str, Any] |
     }
 
 
-async def _known(fleet: DurableFleet, aim: Aim) -> None:
-    """404 instead of nothing done."""
+async def _check_exists(fleet: DurableFleet, aim: RunTarget) -> None:
+    """Raise the error for 404 if the target does not exist."""
     if aim.run_group_id is not None:
         await fleet.overview.group(aim.run_group_id)
     elif aim.run_id is not None:
         await fleet.engine.run(aim.run_id)
 
 
-def _changed(what: str, number: int) -> dict[str, Any]:
+def _describe_update(what: str, number: int) -> dict[str, Any]:
     return {"message": f"{number} runs {what}", "runs": number}

@@ -1,4 +1,4 @@
-"""``/sync-state``: how far a source was brought over, for syncs that bring only what changed."""
+"""``/sync-state``: the last synced state of a source, for incremental syncs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from lexigram.web import Inject
+from lexigram.workflow.durable._listing import describe_sync
 from lexigram.workflow.durable.errors import DocumentNotFoundError
 from lexigram.workflow.durable.fleet import DurableFleet
-from lexigram.workflow.durable.listing import described_sync
-from lexigram.workflow.durable.sync_states import BRANCH
+from lexigram.workflow.durable.store.sync_states import BRANCH
 from lexigram.workflow.durable.web.answers import PREFIX, RESPONSES, Durable
 from lexigram.workflow.durable.web.bodies import body_docs, body_of, json_object
+from lexigram.workflow.durable.web.fields import Name
 
 Fleet = Annotated[DurableFleet, Inject()]
 
@@ -23,8 +24,8 @@ class KeepState(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    commit_sha: str = Field(min_length=1, max_length=255)
-    branch: str = Field(default=BRANCH, min_length=1, max_length=255)
+    commit_sha: Name
+    branch: Name = BRANCH
     metadata: dict[str, Any] = Field(
         default={}, description="JSON; laid over what was kept before."
     )
@@ -33,7 +34,7 @@ class KeepState(BaseModel):
 
 
 class SyncRecord(BaseModel):
-    """How far a source is; without a commit where nobody synced it yet."""
+    """The sync state of a source; without a commit before its first sync."""
 
     source_id: str
     last_commit_sha: str | None
@@ -57,8 +58,8 @@ def sync_states() -> APIRouter:
     path = "/sync-state/{source_id:path}"
 
     @router.get(path, tags=tags, response_model=SyncRecord, summary="How far a source is")
-    async def state(fleet: Fleet, source_id: str) -> Any:
-        return described_sync(await fleet.sync_states.get(source_id))
+    async def state(fleet: Fleet, source_id: Name) -> Any:
+        return describe_sync(await fleet.sync_states.get(source_id))
 
     @router.put(
         path,
@@ -68,15 +69,15 @@ def sync_states() -> APIRouter:
         openapi_extra=body_docs(KeepState),
     )
     async def keep(
-        fleet: Fleet, source_id: str, body: Annotated[KeepState, Depends(body_of(KeepState))]
+        fleet: Fleet, source_id: Name, body: Annotated[KeepState, Depends(body_of(KeepState))]
     ) -> Any:
         kept = await fleet.sync_states.put(
             source_id, body.commit_sha, branch=body.branch, metadata=body.metadata
         )
-        return described_sync(kept)
+        return describe_sync(kept)
 
     @router.delete(path, tags=tags, response_model=Forgotten, summary="Begin anew next time")
-    async def forget(fleet: Fleet, source_id: str) -> Any:
+    async def forget(fleet: Fleet, source_id: Name) -> Any:
         if not await fleet.sync_states.forget(source_id):
             raise DocumentNotFoundError(
                 f"nothing is kept about the source {source_id!r}", details={"source_id": source_id}

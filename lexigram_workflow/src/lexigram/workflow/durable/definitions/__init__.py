@@ -1,0 +1,1 @@
+"""Definitions of workflows and parameter sets, and the handlers that they name."""

@@ -1,0 +1,1 @@
+"""Documents, their artifacts and the runs that are started for them."""

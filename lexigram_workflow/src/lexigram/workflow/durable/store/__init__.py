@@ -1,0 +1,1 @@
+"""The store of durable runs: its records, and its statements for SQLite and PostgreSQL."""

@@ -1,0 +1,23 @@
+"""The worker of durable runs: it claims steps, calls their handlers and writes how they ended."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lexigram.workflow.durable.worker.config import LoggingMetrics, Metrics, WorkerConfig
+    from lexigram.workflow.durable.worker.handlers import StepContext
+    from lexigram.workflow.durable.worker.worker import Worker
+else:
+    from lexigram.contracts._lazy import lazy_exports
+
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "lexigram.workflow.durable.worker.handlers": ["StepContext"],
+            "lexigram.workflow.durable.worker.config": [
+                *("LoggingMetrics", "Metrics", "WorkerConfig"),
+            ],
+            "lexigram.workflow.durable.worker.worker": ["Worker"],
+        },
+    )
+
+__all__ = ["LoggingMetrics", "Metrics", "StepContext", "Worker", "WorkerConfig"]
