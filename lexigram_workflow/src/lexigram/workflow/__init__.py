@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from lexigram.workflow.core.pipe import TransformPipe
     from lexigram.workflow.decorators import saga_step, workflow
     from lexigram.workflow.di.provider import WorkflowProvider
+    from lexigram.workflow.durable.fleet import DurableFleet
     from lexigram.workflow.execution.history import ExecutionHistory
     from lexigram.workflow.execution.runner import WorkflowRunner
     from lexigram.workflow.graph.builder import WorkflowBuilder
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from lexigram.workflow.module import WorkflowModule
     from lexigram.workflow.pipeline.context import PipelineContext
     from lexigram.workflow.pipeline.pipeline import Pipeline
+    from lexigram.workflow.saga.base import AbstractSaga
     from lexigram.workflow.workflows import WorkflowRunInfo, Workflows
 else:
     from lexigram.contracts._lazy import lazy_exports
@@ -29,6 +31,7 @@ else:
             "lexigram.workflow.core.pipe": ["TransformPipe"],
             "lexigram.workflow.decorators": ["saga_step", "workflow"],
             "lexigram.workflow.di.provider": ["WorkflowProvider"],
+            "lexigram.workflow.durable.fleet": ["DurableFleet"],
             "lexigram.workflow.execution.history": ["ExecutionHistory"],
             "lexigram.workflow.execution.runner": ["WorkflowRunner"],
             "lexigram.workflow.graph.builder": ["WorkflowBuilder"],
@@ -36,12 +39,15 @@ else:
             "lexigram.workflow.module": ["WorkflowModule"],
             "lexigram.workflow.pipeline.context": ["PipelineContext"],
             "lexigram.workflow.pipeline.pipeline": ["Pipeline"],
+            "lexigram.workflow.saga.base": ["AbstractSaga"],
             "lexigram.workflow.workflows": ["WorkflowRunInfo", "Workflows"],
         },
     )
 
 __all__ = [
+    "AbstractSaga",
     "BulkOperationConfig",
+    "DurableFleet",
     "ExecutionHistory",
     "GraphConfig",
     "Pipeline",

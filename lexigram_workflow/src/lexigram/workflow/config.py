@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
@@ -78,6 +79,11 @@ class BulkOperationConfig(BaseConfig):
     )
     enable_progress_tracking: bool = field(
         default=True, metadata=doc("False: progress callbacks are not called.")
+    )
+    hook_timeout: float = field(
+        default=math.inf,
+        validator=gt(0),
+        metadata=doc("For each call of a progress, error or completion hook; inf: none."),
     )
     circuit_breaker_config: CircuitBreakerConfig | None = field(
         default=None, metadata=doc("Puts a circuit breaker before the processor.")

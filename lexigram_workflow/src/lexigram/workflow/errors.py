@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 from attrs import frozen
@@ -15,6 +16,7 @@ from lexigram.contracts.workflow.errors import (
     WorkflowError,
     WorkflowNotFoundError,
 )
+from lexigram.workflow._limits import check_time_limit
 from lexigram.workflow.bulk.errors import (
     BulkOperationCancelledError,
     BulkOperationError,
@@ -163,6 +165,7 @@ class GraphValidationError(LexigramError, ValueError):
     """A definition cannot be run; ``problems`` holds everything that is wrong with it."""
 
     code = "LEX_ERR_WF_015"
+    is_retryable = False
 
     def __init__(
         self, message: str, *, problems: Sequence[GraphProblem] = (), **kwargs: Any
@@ -201,6 +204,8 @@ class HumanInputRequiredError(LexigramError):
         due_at: float | None = None,
         **kwargs: Any,
     ) -> None:
+        if timeout is not None:
+            check_time_limit("timeout", timeout)
         kwargs.setdefault("hint", "answer with engine.resume(run_id, response)")
         super().__init__(prompt, **kwargs)
         self.prompt = prompt
@@ -208,7 +213,7 @@ class HumanInputRequiredError(LexigramError):
         self.checkpoint_id = checkpoint_id
         self.state: dict[str, Any] = dict(state or {})
         self.remember: dict[str, Any] = dict(remember or {})
-        self.timeout = timeout
+        self.timeout = None if timeout == inf else timeout
         self.due_at = due_at
 
     @property

@@ -1,4 +1,4 @@
-"""What workflows tell; each event is built only when somebody listens."""
+"""Events of workflows; each is built only when there is a listener."""
 
 from __future__ import annotations
 

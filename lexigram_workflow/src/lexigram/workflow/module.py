@@ -19,13 +19,13 @@ from lexigram.contracts.workflow.protocols import (
     WorkflowGraphProtocol,
 )
 from lexigram.di import DynamicModule, Module, module
+from lexigram.workflow._declared import Declared
 from lexigram.workflow.config import (
     BulkOperationConfig,
     ContentCheckpointConfig,
     GraphConfig,
     WorkflowConfig,
 )
-from lexigram.workflow.declared import Declared
 from lexigram.workflow.di.provider import WorkflowFeatureProvider, WorkflowProvider
 from lexigram.workflow.durable.config import DurableConfig
 from lexigram.workflow.durable.fleet import DurableFleet

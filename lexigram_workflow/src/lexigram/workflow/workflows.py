@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
-from itertools import pairwise
 from typing import Any, TypeAlias, cast
 from uuid import uuid4
 
@@ -24,9 +22,10 @@ from lexigram.contracts.workflow.checkpoints import (
     GraphRunStatus,
 )
 from lexigram.contracts.workflow.protocols import ApprovalProtocol, SagaStoreProtocol
+from lexigram.diagram import Diagram, Edge, Node
 from lexigram.hooks import HookRegistry
+from lexigram.workflow._declared import Declared, MakingServices, Workflow, find_in, made
 from lexigram.workflow.core.definition import WorkflowDefinition
-from lexigram.workflow.declared import Declared, MakingServices, Workflow, found_in, made
 from lexigram.workflow.errors import (
     GraphProblem,
     GraphValidationError,
@@ -36,9 +35,9 @@ from lexigram.workflow.errors import (
 )
 from lexigram.workflow.execution.runner import WorkflowRunner
 from lexigram.workflow.graph.engine import WorkflowEngine
+from lexigram.workflow.pipeline._plan import every
 from lexigram.workflow.pipeline.pipeline import Pipeline
-from lexigram.workflow.pipeline.plan import every
-from lexigram.workflow.pipeline.recorder import PREFIX
+from lexigram.workflow.runs._recorder import PIPELINE_PREFIX
 from lexigram.workflow.saga.base import AbstractSaga
 
 _log = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ class WorkflowRunInfo:
     created_at: float | None = None
     updated_at: float | None = None
     error: str | None = None
-    # each step or node: done, running, paused, failed, waiting
+    # each step or node: done, running, paused, failed, waiting; of a saga also undone, not undone
     steps: Mapping[str, str] = field(factory=dict[str, str])
 
 
@@ -100,12 +99,12 @@ class Workflows:
         """Take workflows of a module: their services are what that module sees."""
         added: list[Workflow] = []
         # Modules are imported, which reads files.
-        for item in await anyio.to_thread.run_sync(found_in, items):
+        for item in await anyio.to_thread.run_sync(find_in, items):
             workflow = await made(item, services)
             name = workflow.definition.name
             if name in self._known:
                 raise GraphValidationError(
-                    "a workflow is not in order:",
+                    "invalid workflow definition:",
                     problems=[
                         GraphProblem(
                             f"two workflows are called {name!r}", "give one of them another name"
@@ -168,7 +167,7 @@ class Workflows:
     ) -> Outcome:
         """Answer a paused run, or without an answer go on with one that failed or was cut off.
 
-        A saga is named, with its input: it is made anew and goes on where its store says.
+        A saga is named, with its input: it is made anew and resumes at its stored position.
         """
         if name is not None and self._named(name).runner is None:
             saga = await self._saga(self._named(name), input)
@@ -191,11 +190,20 @@ class Workflows:
         return await self.run(workflow_id, context)
 
     async def time_out_pauses(self) -> list[str]:
-        """Go on with runs whose pause is over without an answer; their ids."""
+        """Resume runs whose pause is over without an answer; their ids.
+
+        Raises what the first workflow raises whose runs cannot be resumed, after all others.
+        """
         done: list[str] = []
+        failed: list[Exception] = []
         for known in self._known.values():
             if known.runner is not None:
-                done += await known.runner.workflow.time_out_pauses()
+                try:
+                    done += await known.runner.workflow.time_out_pauses()
+                except Exception as error:  # noqa: BLE001 - raised below
+                    failed.append(error)
+        if failed:
+            raise failed[0]
         return done
 
     # --- looking ---
@@ -224,15 +232,15 @@ class Workflows:
                 raise WorkflowStateError(
                     f"{name!r} is a saga: its store has no history", hint="ask for its status"
                 )
-            stored_as = PREFIX + name if workflow.definition.kind == "pipeline" else name
+            stored_as = PIPELINE_PREFIX + name if workflow.definition.kind == "pipeline" else name
         runs = await self._store.runs(graph=stored_as, status=wanted, limit=limit)
         return [_info(run, {}) for run in runs]
 
-    async def picture(self, name: str, *, dot: bool = False, run_id: str | None = None) -> str:
+    async def diagram(self, name: str, *, dot: bool = False, run_id: str | None = None) -> str:
         """A workflow as mermaid or DOT, coloured by how a run of it stands."""
         workflow = self.get(name)
         if isinstance(workflow, type):
-            return _saga_picture(self._named(name).workflow.definition, dot=dot)
+            return _draw_saga(self._named(name).workflow.definition, dot=dot)
         if isinstance(workflow, Pipeline):
             context = None if run_id is None else await workflow.context_of(run_id)
             return workflow.to_dot(context) if dot else workflow.to_mermaid(context)
@@ -242,7 +250,7 @@ class Workflows:
     # --- events ---
 
     async def on_event(self, name: str, event: DomainEvent) -> None:
-        """Run a workflow for an event; a failure is logged, and told as WorkflowFailedEvent."""
+        """Run a workflow for an event; a failure is logged, and emitted as WorkflowFailedEvent."""
         try:
             outcome = await self.run(name, {"event": facts_of(event)}, run_id=uuid4().hex)
         except HumanInputRequiredError:
@@ -264,7 +272,7 @@ class Workflows:
             return None
         if isinstance(runnable, Pipeline):
             limit = definition.timeout or self._pipeline_timeout
-            ready: Pipeline | WorkflowEngine = runnable.equipped(
+            ready: Pipeline | WorkflowEngine = runnable.equip(
                 container=services,
                 approvals=self._approvals,
                 events=self._events,
@@ -272,7 +280,7 @@ class Workflows:
                 timeout=limit,
             )
         else:
-            ready = runnable.equipped(
+            ready = runnable.equip(
                 container=services,
                 approvals=self._approvals,
                 events=self._events,
@@ -303,9 +311,20 @@ class Workflows:
         if stored is None:
             raise WorkflowNotFoundError(run_id, hint="see workflow history")
         state, data = stored
-        done: dict[str, str] = dict.fromkeys(data.get("done", ()), "done")
+        steps: dict[str, str] = dict.fromkeys(data.get("done", ()), "done")
+        if failed := data.get("failed_step"):
+            steps[failed] = "failed"
+        # Also the step that failed, when it was cut off before: it may have happened.
+        steps |= dict.fromkeys(data.get("undone", ()), "undone")
+        steps |= dict.fromkeys(data.get("not_undone", ()), "not undone")
         return WorkflowRunInfo(
-            run_id=run_id, workflow="", kind="saga", status=state.value, steps=done
+            run_id=run_id,
+            workflow="",
+            kind="saga",
+            status=state.value,
+            version=data.get("version"),
+            error=data.get("error"),
+            steps=steps,
         )
 
     async def _owner(self, run_id: str) -> _Known:
@@ -326,10 +345,16 @@ class Workflows:
             for each in every([step])
             if each.name in progress.waiting
         }
-        return {
+        shown = {
             name: "done" if name in progress.finished else "paused" if name in asks else "waiting"
             for name in workflow.execution_order
         }
+        if run.status is GraphRunStatus.FAILED and not workflow.is_concurrent:
+            # One after the other: the first that is not over is the one that failed.
+            failed = next((name for name, how in shown.items() if how == "waiting"), None)
+            if failed is not None:
+                shown[failed] = "failed"
+        return shown
 
     def _named(self, name: str) -> _Known:
         known = self._known.get(name)
@@ -348,14 +373,14 @@ def facts_of(event: DomainEvent) -> dict[str, Any]:
 
 
 def _name_of(run: GraphRun) -> str:
-    return run.graph.removeprefix(PREFIX)
+    return run.graph.removeprefix(PIPELINE_PREFIX)
 
 
 def _info(run: GraphRun, steps: Mapping[str, str]) -> WorkflowRunInfo:
     return WorkflowRunInfo(
         run_id=run.run_id,
         workflow=_name_of(run),
-        kind="pipeline" if run.graph.startswith(PREFIX) else "graph",
+        kind="pipeline" if run.graph.startswith(PIPELINE_PREFIX) else "graph",
         status=run.status.value,
         version=run.version,
         created_at=run.created_at,
@@ -369,13 +394,11 @@ def _as_mapping(given: Any) -> dict[str, Any]:
     return dict(cast("Mapping[str, Any]", given))
 
 
-def _saga_picture(definition: WorkflowDefinition, *, dot: bool) -> str:
+def _draw_saga(definition: WorkflowDefinition, *, dot: bool) -> str:
     names: Sequence[str] = definition.steps
-    if dot:
-        lines = [f"digraph {json.dumps(definition.name)} {{", "    rankdir=LR;"]
-        lines += [f"    {json.dumps(name)} [shape=box];" for name in names]
-        lines += [f"    {json.dumps(a)} -> {json.dumps(b)};" for a, b in pairwise(names)]
-        return "\n".join([*lines, "}"]) + "\n"
-    boxes = [f'    n{at}["{name}"]' for at, name in enumerate(names)]
-    arrows = [f"    n{at} --> n{at + 1}" for at in range(len(names) - 1)]
-    return "\n".join(["flowchart LR", *boxes, *arrows]) + "\n"
+    diagram = Diagram(
+        name=definition.name,
+        nodes=[Node(id=f"n{at}", label=name) for at, name in enumerate(names)],
+        edges=[Edge(source=f"n{at}", target=f"n{at + 1}") for at in range(len(names) - 1)],
+    )
+    return diagram.dot() if dot else diagram.mermaid()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -9,7 +10,9 @@ from typing import Any
 
 import anyio
 
+from lexigram.concurrency import call
 from lexigram.contracts.workflow.protocols import ApprovalProtocol
+from lexigram.workflow._limits import check_time_limit
 from lexigram.workflow.approval.models import (
     ApprovalPolicy,
     ApprovalStatus,
@@ -25,7 +28,7 @@ class ApprovalChain:
 
     An approver who does not answer within ``timeout`` seconds is replaced by ``escalate_to``;
     without one, or when that one is silent too, the answer counts as no. An approver given by
-    name needs somebody to ask: ``approvals`` here, or an ``ApprovalNode``, which pauses its run.
+    name needs an approver: ``approvals`` here, or an ``ApprovalNode``, which pauses its run.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class ApprovalChain:
         escalate_to: Approver | None = None,
         approvals: ApprovalProtocol | None = None,
     ) -> None:
+        check_time_limit("timeout", timeout)
         self.policy = ApprovalPolicy(policy)
         self.timeout = timeout
         self.escalate_to = escalate_to
@@ -75,7 +79,7 @@ class ApprovalChain:
         """Every step PENDING, or SKIPPED where its condition does not hold."""
         return {
             step.name: ApprovalStatus.PENDING
-            if step.condition is None or _called(step.condition, context)
+            if step.condition is None or _call(step.condition, context)
             else ApprovalStatus.SKIPPED
             for step in self.steps
         }
@@ -84,13 +88,13 @@ class ApprovalChain:
         self, statuses: dict[str, ApprovalStatus], context: Mapping[str, Any], workflow_id: str
     ) -> None:
         """Ask those who can be asked from here, and note their answers in ``statuses``."""
+        host = asyncio.current_task()
         async with anyio.create_task_group() as group:
             for step in self.steps:
                 can_ask = self._asking(step, step.approver, context, workflow_id)
                 if statuses[step.name] is ApprovalStatus.PENDING and can_ask is not None:
-                    group.start_soon(
-                        self._ask_one, step, statuses, context, workflow_id, group.cancel_scope
-                    )
+                    given = step, statuses, context, workflow_id, group.cancel_scope, host
+                    group.start_soon(self._ask_one, *given)
 
     async def _ask_one(
         self,
@@ -99,6 +103,7 @@ class ApprovalChain:
         context: Mapping[str, Any],
         workflow_id: str,
         scope: anyio.CancelScope,
+        host: asyncio.Task[Any] | None,
     ) -> None:
         answer = False
         for approver in (step.approver, self.escalate_to):
@@ -106,7 +111,7 @@ class ApprovalChain:
             if question is None:
                 continue
             with anyio.move_on_after(self.timeout) as limit:
-                answer = bool(await question())
+                answer = bool(await call(question, host=host))
             if not limit.cancelled_caught:
                 break
         statuses[step.name] = ApprovalStatus.APPROVED if answer else ApprovalStatus.REJECTED
@@ -129,15 +134,15 @@ class ApprovalChain:
                 return None
             facts = {**context, "approver": approver, **step.metadata}
             return partial(self.approvals.request_approval, workflow_id, step.name, facts)
-        return partial(_awaited, approver, context)
+        return partial(_await_value, approver, context)
 
 
-async def _awaited(function: Callable[..., Any], context: Mapping[str, Any]) -> Any:
-    answer = _called(function, context)
+async def _await_value(function: Callable[..., Any], context: Mapping[str, Any]) -> Any:
+    answer = _call(function, context)
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def _called(function: Callable[..., Any], context: Mapping[str, Any]) -> Any:
+def _call(function: Callable[..., Any], context: Mapping[str, Any]) -> Any:
     """Call with the context, or without where the function takes nothing."""
     try:
         takes_context = bool(inspect.signature(function).parameters)

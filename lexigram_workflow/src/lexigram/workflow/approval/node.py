@@ -11,7 +11,7 @@ from lexigram.workflow.approval.chain import ApprovalChain
 from lexigram.workflow.approval.models import ApprovalStatus, decided
 from lexigram.workflow.errors import HumanInputRequiredError, WorkflowStepError
 from lexigram.workflow.graph.node import AbstractWorkflowNode, NodeType
-from lexigram.workflow.nodes.templates import rendered
+from lexigram.workflow.nodes._templates import rendered
 
 
 class ApprovalNode(AbstractWorkflowNode):
@@ -44,9 +44,9 @@ class ApprovalNode(AbstractWorkflowNode):
 
     def check_answer(self, response: Any, remembered: Mapping[str, Any]) -> None:
         """Refuse an answer that says nothing; called before it is stored."""
-        self._noted(response, _statuses(remembered), bool(remembered.get("escalated")))
+        self._note_decision(response, _statuses(remembered), bool(remembered.get("escalated")))
 
-    def equipped(self, *, approvals: ApprovalProtocol | None) -> ApprovalNode:
+    def equip(self, *, approvals: ApprovalProtocol | None) -> ApprovalNode:
         """This node; persons are asked by these approvals where the chain has none of its own."""
         if approvals is None or self._chain.approvals is not None:
             return self
@@ -64,7 +64,7 @@ class ApprovalNode(AbstractWorkflowNode):
             if state.get("_timed_out"):
                 escalated = self._time_out(statuses, escalated=escalated)
             else:
-                statuses = self._noted(state["_answer"], statuses, escalated)
+                statuses = self._note_decision(state["_answer"], statuses, escalated)
         else:
             statuses = self._chain.opening(state)
             await self._chain.ask(statuses, state, str(state.get("_run_id", "")))
@@ -99,7 +99,7 @@ class ApprovalNode(AbstractWorkflowNode):
             timeout=self._chain.timeout,
         )
 
-    def _noted(
+    def _note_decision(
         self, response: Any, statuses: Mapping[str, ApprovalStatus], escalated: bool
     ) -> dict[str, ApprovalStatus]:
         missing = _missing(statuses)

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import anyio
 
-from lexigram.concurrency import as_failure
+from lexigram.concurrency import call, is_retryable
 from lexigram.contracts.core.result import Err
-from lexigram.workflow.bulk.batches import Batches
+from lexigram.workflow.bulk._batches import Batches
 from lexigram.workflow.bulk.errors import BulkOperationError, BulkOperationTimeoutError
 from lexigram.workflow.bulk.models import BulkBatchResult
 from lexigram.workflow.bulk.operation import BulkOperation
@@ -79,8 +79,8 @@ async def bulk_reduce(
     try:
         with anyio.fail_after(settings.timeout):
             while not batches.is_over():
-                for item in await batches.read() if batches.is_stream else batches.take():
-                    so_far = await _reduced(reducer, so_far, item, settings)
+                for item in await call(batches.next):
+                    so_far = await _reduce(reducer, so_far, item, settings)
     except TimeoutError as error:
         raise BulkOperationTimeoutError(
             f"not finished within {settings.timeout:g} s", hint="raise timeout"
@@ -91,23 +91,17 @@ async def bulk_reduce(
     return so_far
 
 
-async def _reduced(
+async def _reduce(
     reducer: Callable[[R, T], Awaitable[R]], so_far: R, item: T, config: BulkOperationConfig
 ) -> R:
     for tries in range(config.retry_attempts):
         try:
-            return await reducer(so_far, item)
-        except BaseException as error:
-            if as_failure(error) is None:
+            return await call(reducer, so_far, item)
+        except Exception as error:
+            if not is_retryable(error):
                 raise
             await anyio.sleep(config.retry_delay * 2.0**tries)
-    try:
-        return await reducer(so_far, item)
-    except BaseException as error:
-        failure = as_failure(error)
-        if failure is None or failure is error:
-            raise
-        raise failure from error
+    return await call(reducer, so_far, item)
 
 
 def _each(func: Callable[[T], Awaitable[Any]]) -> Callable[[list[T]], Awaitable[list[Any]]]:
@@ -115,12 +109,9 @@ def _each(func: Callable[[T], Awaitable[Any]]) -> Callable[[list[T]], Awaitable[
         answers: list[Any] = []
         for item in items:
             try:
-                answers.append(await func(item))
-            except BaseException as error:
-                failure = as_failure(error)
-                if failure is None:
-                    raise
-                answers.append(Err(failure))
+                answers.append(await call(func, item))
+            except Exception as error:  # noqa: BLE001 - the boundary: it is the item's
+                answers.append(Err(error))
         return answers
 
     return process

@@ -1,4 +1,4 @@
-"""What a bulk operation gives back, and its figures."""
+"""Results and metrics of a bulk operation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lexigram import clock
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Errors kept in the figures; an endless operation must not fill the memory.
+# Errors kept in the metrics; an endless operation must not fill the memory.
 KEPT_ERRORS = 1000
 
 
@@ -82,7 +82,7 @@ class BulkBatchResult(Generic[T, R]):
 
 @define
 class BulkOperationMetrics:
-    """The figures of an operation. Totals of a stream grow while it is read."""
+    """Metrics of an operation. Totals of a stream grow while it is read."""
 
     total_items: int = 0
     processed_items: int = 0

@@ -18,15 +18,16 @@ from typing import Any, Generic, Self, TypeVar
 
 import anyio
 
-from lexigram.concurrency import as_failure
+from lexigram.concurrency import CallAbortedError, call
 from lexigram.contracts.infra.cache.protocols import CacheBackendProtocol
 from lexigram.contracts.infra.resilience.protocols import CircuitBreakerProtocol
 from lexigram.contracts.observability.metrics import MetricsProtocol, NoOpMetrics
 from lexigram.contracts.workflow.bulk import BulkCheckpointStoreProtocol
 from lexigram.resilience.breaker import CircuitBreaker
 from lexigram.workflow._leases import LEASE_SECONDS
-from lexigram.workflow.bulk.attempts import Attempts, FailedItems, Processor
-from lexigram.workflow.bulk.batches import Batches, ended, size_of
+from lexigram.workflow.bulk._attempts import Attempts, FailedItems, Processor
+from lexigram.workflow.bulk._batches import Batches, ended, size_of
+from lexigram.workflow.bulk._ownership import Unleased, ownership
 from lexigram.workflow.bulk.checkpoint_cache import CacheBulkCheckpoints
 from lexigram.workflow.bulk.errors import (
     BulkOperationBusyError,
@@ -39,7 +40,6 @@ from lexigram.workflow.bulk.models import (
     BulkOperationMetrics,
     BulkOperationState,
 )
-from lexigram.workflow.bulk.ownership import Unleased, ownership
 from lexigram.workflow.config import BulkOperationConfig
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class BulkOperation(Generic[T, R]):
         self._on_complete = on_complete
         self._on_error = on_error
         self._callbacks: list[ProgressCallback] = []
-        self._figures = metrics or NoOpMetrics()
+        self._reported_metrics = metrics or NoOpMetrics()
         self._state = BulkOperationState.PENDING
         self._metrics = BulkOperationMetrics()
         self._run: _Run[T, R] | None = None
@@ -110,7 +110,7 @@ class BulkOperation(Generic[T, R]):
 
     @property
     def metrics(self) -> BulkOperationMetrics:
-        """Its figures, while it runs and afterwards."""
+        """Its metrics, while it runs and afterwards."""
         return self._metrics
 
     def add_progress_callback(self, callback: ProgressCallback) -> None:
@@ -157,7 +157,9 @@ class BulkOperation(Generic[T, R]):
 
         Raises BulkOperationError when an item failed after the last try.
         """
-        attempts: Attempts[T, R] = Attempts(self._needed(None), self._config, self._breaker)
+        attempts: Attempts[T, R] = Attempts(
+            self._require_processor(None), self._config, self._breaker
+        )
         result = await attempts.run(0, items)
         if result.errors:
             first = result.errors[0]
@@ -218,7 +220,9 @@ class BulkOperation(Generic[T, R]):
             raise BulkOperationError(
                 f"the operation is {self._state.value}", hint="make a new one for every run"
             )
-        attempts: Attempts[T, R] = Attempts(self._needed(processor), self._config, self._breaker)
+        attempts: Attempts[T, R] = Attempts(
+            self._require_processor(processor), self._config, self._breaker
+        )
         size = self._config.batch_size
         self._state = BulkOperationState.RUNNING
         known = size_of(items)
@@ -264,9 +268,9 @@ class BulkOperation(Generic[T, R]):
     @property
     def _tells(self) -> bool:
         hooks = (self._on_progress, self._on_error, self._callbacks)
-        return any(hooks) or type(self._figures) is not NoOpMetrics
+        return any(hooks) or type(self._reported_metrics) is not NoOpMetrics
 
-    def _needed(self, processor: Processor[T] | None) -> Processor[T]:
+    def _require_processor(self, processor: Processor[T] | None) -> Processor[T]:
         found = processor or self._processor
         if found is None:
             raise BulkOperationError(
@@ -282,31 +286,28 @@ class BulkOperation(Generic[T, R]):
             self._metrics.record_error(error)
 
     async def _tell_progress(self, result: BulkBatchResult[T, R]) -> None:
-        figures = self._figures
-        if type(figures) is not NoOpMetrics:
-            figures.increment("bulk.items", result.success_count, {"outcome": "ok"})
-            figures.increment("bulk.items", result.error_count, {"outcome": "failed"})
-            figures.histogram("bulk.batch_seconds", result.duration)
+        reported = self._reported_metrics
+        if type(reported) is not NoOpMetrics:
+            reported.increment("bulk.items", result.success_count, {"outcome": "ok"})
+            reported.increment("bulk.items", result.error_count, {"outcome": "failed"})
+            reported.histogram("bulk.batch_seconds", result.duration)
         if self._config.enable_progress_tracking:
             if self._on_progress is not None:
                 await self._tell(self._on_progress, f"batch {result.batch_id}")
             for callback in self._callbacks:
-                await self._guarded(callback, self._metrics)
+                await self._run_hook(callback, self._metrics)
         if result.errors and self._on_error is not None:
             await self._tell(self._on_error, result.errors[0].error)
 
     async def _tell(self, hook: ProgressHook | None, message: str) -> None:
         if hook is not None:
             done = self._metrics.processed_items
-            await self._guarded(hook, done, self._metrics.total_items, message)
+            await self._run_hook(hook, done, self._metrics.total_items, message)
 
-    async def _guarded(self, hook: Callable[..., Awaitable[None]], *facts: Any) -> None:
+    async def _run_hook(self, hook: Callable[..., Awaitable[None]], *facts: Any) -> None:
         try:
-            await hook(*facts)
-        except BaseException as error:
-            # the boundary: who watches must not stop the work
-            if as_failure(error) is None:
-                raise
+            await call(hook, *facts, timeout=self._config.hook_timeout, name="a hook")
+        except Exception:  # noqa: BLE001 - the boundary: who watches must not stop the work
             _log.exception("a hook of a bulk operation failed; the operation goes on")
 
 
@@ -364,6 +365,7 @@ class _Run(Generic[T, R]):
         # Batches begun and not yet taken by the caller.
         self._outstanding = 0
         self._next_id = 0
+        self._is_closing = False
         self._reading = asyncio.Lock()
         self._error: BaseException | None = None
         self._news: asyncio.Future[None] | None = None
@@ -375,7 +377,7 @@ class _Run(Generic[T, R]):
         if self._timeout != float("inf"):
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._timeout, self._time_is_over)
-        self.owned.keep(self._lost)
+        self.owned.keep(self._stop_after_loss)
         for _ in range(self._workers):
             self._launch(self._worker)
 
@@ -386,7 +388,7 @@ class _Run(Generic[T, R]):
                 raise self._error
             if self._ready:
                 result = self._ready.popleft()
-                self._taken()
+                self._check_unused()
                 self._metrics.record_batch_result(result)
                 return result
             if not self._tasks:
@@ -405,16 +407,18 @@ class _Run(Generic[T, R]):
 
     async def close(self) -> None:
         """Nothing is worked on any more when this returns."""
+        self._is_closing = True
         if self._timer is not None:
             self._timer.cancel()
         await ended(self._tasks)
         await self.owned.release()
         await self._batches.close()
 
-    def _lost(self, error: BulkOperationBusyError) -> None:
+    def _stop_after_loss(self, error: BulkOperationBusyError) -> None:
+        self._is_closing = True
         self.stop(error)
         for task in self._tasks:
-            task.cancel()  # somebody else may do the same work by now
+            task.cancel()  # another process may do the same work by now
 
     def _time_is_over(self) -> None:
         done = self._metrics.processed_items
@@ -441,8 +445,8 @@ class _Run(Generic[T, R]):
         async def note(failed: list[int]) -> None:
             await self._mark(batch.batch_id, failed, places)
 
-        told = None if self.checkpoint is None else note
-        await self._finish(await self._attempts.again(batch, told), places)
+        noted = None if self.checkpoint is None else note
+        await self._finish(await self._attempts.again(batch, noted), places)
 
     async def _finish(self, result: BulkBatchResult[T, R], places: list[int] | None) -> None:
         if self.checkpoint is not None:
@@ -466,7 +470,7 @@ class _Run(Generic[T, R]):
             self._outstanding += 1
             self._let_in()
             if not self._batches.is_stream and self.checkpoint is None:
-                batch_id, batch = self._numbered(self._batches.take())
+                batch_id, batch = self._number_items(self._batches.take())
             else:
                 async with self._reading:
                     batch_id, batch, places = await self._read()
@@ -476,16 +480,14 @@ class _Run(Generic[T, R]):
                     return batch_id, batch, places
             if batch:
                 return batch_id, batch, None
-            self._taken()
+            self._check_unused()
         self._let_in()  # the others who wait, to see the end too
         return None
 
     async def _read(self) -> tuple[int, list[T], list[int] | None]:
         """A batch, and which of its places are still to do; None: all."""
         batches = self._batches
-        batch_id, batch = self._numbered(
-            await batches.read() if batches.is_stream else batches.take()
-        )
+        batch_id, batch = self._number_items(await batches.next())
         if self.checkpoint is None or not batch:
             return batch_id, batch, None
         left = await self.checkpoint.left(batch_id, len(batch))
@@ -493,7 +495,7 @@ class _Run(Generic[T, R]):
             self._metrics.skipped_items += len(batch) - len(left)
         return batch_id, batch, left
 
-    def _numbered(self, batch: list[T]) -> tuple[int, list[T]]:
+    def _number_items(self, batch: list[T]) -> tuple[int, list[T]]:
         batch_id = self._next_id
         self._next_id += 1
         if batch and not self._is_known:
@@ -501,7 +503,7 @@ class _Run(Generic[T, R]):
             self._metrics.total_batches += 1
         return batch_id, batch
 
-    def _taken(self) -> None:
+    def _check_unused(self) -> None:
         self._outstanding -= 1
         # Not at every batch: waking costs more than a batch, and half a window keeps all busy.
         if self._waiting and self._outstanding <= self._window // 2:
@@ -515,13 +517,16 @@ class _Run(Generic[T, R]):
                 return
 
     def _launch(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        task = asyncio.create_task(_run_guarded(work, *arguments))
+        task = asyncio.create_task(call(work, *arguments))
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._note_end)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _note_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            if not self._is_closing:  # by the processor or the source itself
+                self.stop(CallAbortedError(asyncio.CancelledError()))
+        elif (error := task.exception()) is not None:
             self.stop(error)  # of the source, or of the store: nobody would know what is done
         elif not self._tasks:
             self._wake()
@@ -529,17 +534,6 @@ class _Run(Generic[T, R]):
     def _wake(self) -> None:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
-
-
-async def _run_guarded(work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-    """Run a worker: a source that raises SystemExit or CancelledError fails the operation."""
-    try:
-        await work(*arguments)
-    except BaseException as error:
-        failure = as_failure(error)
-        if failure is None or failure is error:
-            raise
-        raise failure from error
 
 
 def _checkpoints(

@@ -10,8 +10,8 @@ from attrs import frozen
 
 from lexigram import clock
 from lexigram.contracts.workflow.errors import BulkOperationBusyError
+from lexigram.leasing import Coalescer
 from lexigram.sql.database import Database
-from lexigram.sql.leasing import Coalescer
 from lexigram.sql.locks import SqlResourceLocks
 from lexigram.sql.steps import Steps
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
-from lexigram.contracts.core.result import Err, Result
-from lexigram.contracts.infra.cache.errors import CacheError
 from lexigram.contracts.infra.cache.protocols import CacheBackendProtocol
 from lexigram.contracts.workflow.content_checkpoint import (
     ContentCheckpointEntry,
     ContentCheckpointKey,
 )
-from lexigram.workflow.checkpoint.entries import entry_from_data, entry_to_data
+from lexigram.workflow._results import value_or_raise
+from lexigram.workflow.checkpoint._entries import entry_from_data, entry_to_data
 
 KEY_PREFIX = "lexigram:workflow:content:"
-
-T = TypeVar("T")
 
 
 class CacheContentCheckpointStore:
@@ -31,16 +27,16 @@ class CacheContentCheckpointStore:
 
     async def get(self, key: ContentCheckpointKey) -> ContentCheckpointEntry | None:
         """See the contract."""
-        found = _answer(await self._cache.get(_key(key)))
+        found = value_or_raise(await self._cache.get(_key(key)))
         return None if found is None else entry_from_data(found)
 
     async def set(self, key: ContentCheckpointKey, entry: ContentCheckpointEntry) -> None:
         """See the contract."""
-        _answer(await self._cache.set(_key(key), entry_to_data(entry), self._ttl))
+        value_or_raise(await self._cache.set(_key(key), entry_to_data(entry), self._ttl))
 
     async def evict(self, key: ContentCheckpointKey) -> None:
         """See the contract."""
-        _answer(await self._cache.delete(_key(key)))
+        value_or_raise(await self._cache.delete(_key(key)))
 
     async def list_by_stage(
         self, stage_id: str, tenant_id: str | None = None, limit: int = 100
@@ -51,9 +47,3 @@ class CacheContentCheckpointStore:
 
 def _key(key: ContentCheckpointKey) -> str:
     return KEY_PREFIX + key.as_str()
-
-
-def _answer(result: Result[T, CacheError]) -> T:
-    if isinstance(result, Err):
-        raise result.error
-    return result.value

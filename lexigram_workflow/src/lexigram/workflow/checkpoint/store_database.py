@@ -13,7 +13,7 @@ from lexigram.contracts.workflow.content_checkpoint import (
     ContentCheckpointKey,
     canonical_json_bytes,
 )
-from lexigram.workflow.checkpoint.entries import entry_from_data, entry_to_data
+from lexigram.workflow.checkpoint._entries import entry_from_data, entry_to_data
 
 DEFAULT_TABLE = "workflow_content_checkpoints"
 

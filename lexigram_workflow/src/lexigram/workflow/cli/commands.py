@@ -12,6 +12,7 @@ from attrs import asdict
 
 from lexigram.cli.errors import CliError
 from lexigram.cli.session import Session, session_of
+from lexigram.config.escape import escape_line, indent_lines
 from lexigram.contracts.core.result import Err
 from lexigram.workflow.cli.values import Argument, Input, parsed, value_of
 from lexigram.workflow.errors import HumanInputRequiredError
@@ -67,7 +68,7 @@ def ls(ctx: typer.Context) -> None:
     async def work(workflows: Workflows) -> list[dict[str, Any]]:
         return [asdict(definition) for definition in workflows.definitions()]
 
-    rows = _asked(ctx, work)
+    rows = _run_with_workflows(ctx, work)
     session_of(ctx).output.table("workflows", rows, ("name", "kind", "version", "steps", "on"))
 
 
@@ -83,22 +84,21 @@ def run(
 
     async def work(workflows: Workflows) -> dict[str, Any]:
         known = run_id or await workflows.saga_id(name, value)
-        return await _told(workflows.run(name, value, run_id=run_id), known)
+        return await _report_end(workflows.run(name, value, run_id=run_id), known)
 
-    _show(session_of(ctx), name, _asked(ctx, work))
+    _show(session_of(ctx), name, _run_with_workflows(ctx, work))
 
 
 def status(ctx: typer.Context, run_id: RunId) -> None:
     """How a run stands, and each of its steps."""
 
     async def work(workflows: Workflows) -> dict[str, Any]:
-        return _described(await workflows.status(run_id))
+        return _describe(await workflows.status(run_id))
 
-    facts = _asked(ctx, work)
-    shown = [f"{key}: {value}" for key, value in facts.items() if key != "steps" and value]
-    steps = [f"  {name}: {how}" for name, how in facts["steps"].items()]
-    text = "\n".join([*shown, "steps:", *steps] if steps else shown)
-    session_of(ctx).output.text(text, facts)
+    facts = _run_with_workflows(ctx, work)
+    shown = {key: value for key, value in facts.items() if key != "steps" and value}
+    steps = "".join(f"\n{escape_line(f'{name}: {how}')}" for name, how in facts["steps"].items())
+    session_of(ctx).output.facts({**shown, "steps": steps}, facts)
 
 
 def history(
@@ -111,10 +111,10 @@ def history(
             runs = await workflows.history(name, status=status, limit=limit)
         except ValueError as error:
             raise CliError(str(error), hint="see --help for the states of a run") from error
-        return [_described(info) for info in runs]
+        return [_describe(info) for info in runs]
 
     columns = ("run_id", "workflow", "kind", "status", "updated", "error")
-    session_of(ctx).output.table("runs", _asked(ctx, work), columns)
+    session_of(ctx).output.table("runs", _run_with_workflows(ctx, work), columns)
 
 
 def graph(
@@ -124,13 +124,13 @@ def graph(
     dot: Dot = False,
     run_id: OfRun = None,
 ) -> None:
-    """A workflow as a picture: mermaid, or DOT for Graphviz."""
+    """Print a workflow as a diagram: mermaid, or DOT for Graphviz."""
     as_dot = dot or (output is not None and output.suffix in {".dot", ".gv"})
 
     async def work(workflows: Workflows) -> str:
-        return await workflows.picture(name, dot=as_dot, run_id=run_id)
+        return await workflows.diagram(name, dot=as_dot, run_id=run_id)
 
-    text = _asked(ctx, work)
+    text = _run_with_workflows(ctx, work)
     facts = {"workflow": name, "format": "dot" if as_dot else "mermaid", "text": text}
     if output is None:
         session_of(ctx).output.text(text, facts)
@@ -163,17 +163,17 @@ def resume(
         raise CliError("say which run", hint="RUN_ID; or --group or --run for durable ones")
 
     async def work(workflows: Workflows) -> dict[str, Any]:
-        answer = () if response is None else (parsed(response),)
+        answer = () if response is None else (parsed(response, "RESPONSE"),)
         given = value_of(None, argument)
-        return await _told(workflows.resume(run_id, *answer, name=name, input=given), run_id)
+        return await _report_end(workflows.resume(run_id, *answer, name=name, input=given), run_id)
 
-    _show(session_of(ctx), run_id, _asked(ctx, work))
+    _show(session_of(ctx), run_id, _run_with_workflows(ctx, work))
 
 
 # --- how ---
 
 
-def _asked(ctx: typer.Context, work: Callable[[Workflows], Awaitable[Any]]) -> Any:
+def _run_with_workflows(ctx: typer.Context, work: Callable[[Workflows], Awaitable[Any]]) -> Any:
     """Start the application, do the work, stop it."""
     from lexigram.workflow.di.provider import WorkflowProvider
 
@@ -191,7 +191,7 @@ def _asked(ctx: typer.Context, work: Callable[[Workflows], Awaitable[Any]]) -> A
     return session.run(call)
 
 
-async def _told(going: Awaitable[Any], run_id: str | None) -> dict[str, Any]:
+async def _report_end(going: Awaitable[Any], run_id: str | None) -> dict[str, Any]:
     """How a run ended, as data; a failure is raised."""
     try:
         outcome = await going
@@ -219,19 +219,19 @@ async def _told(going: Awaitable[Any], run_id: str | None) -> dict[str, Any]:
 def _show(session: Session, what: str, facts: dict[str, Any]) -> None:
     if facts["status"] == "paused":
         text = (
-            f"{what} waits: {facts['prompt']}\n"
+            f"{what} waits: {indent_lines(str(facts['prompt']))}\n"
             f"answer with: lexigram workflow resume {facts['run_id']} --response TEXT"
         )
     else:
         text = f"{what} completed"
         if facts["output"] is not None:
-            text += f": {facts['output']}"
+            text += f": {indent_lines(str(facts['output']))}"
         if facts["run_id"]:
             text += f"\nrun {facts['run_id']}"
     session.output.text(text, facts)
 
 
-def _described(info: WorkflowRunInfo) -> dict[str, Any]:
+def _describe(info: WorkflowRunInfo) -> dict[str, Any]:
     return {
         "run_id": info.run_id,
         "workflow": info.workflow,

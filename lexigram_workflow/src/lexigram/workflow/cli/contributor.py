@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lexigram.cli.contributors.base import BaseCliContributor
 from lexigram.contracts.cli import (
     CommandContribution,
+    DoctorCheckContribution,
     GeneratorDefinition,
     HealthCheckContribution,
     ShellContextContribution,
@@ -82,6 +83,25 @@ class WorkflowCliContributor(BaseCliContributor):
                 contributor=_ID,
                 category=_ID,
                 timeout=5.0,
+            ),
+        )
+
+    def get_doctor_checks(self) -> Sequence[DoctorCheckContribution]:
+        """Definitions, and handlers that durable runs wait for and no live worker has."""
+        return (
+            DoctorCheckContribution(
+                name="workflow_definitions",
+                check_path="lexigram.workflow.cli.checks:check_definitions",
+                contributor=_ID,
+                category=_ID,
+                requires_app_context=True,
+            ),
+            DoctorCheckContribution(
+                name="workflow_handlers",
+                check_path="lexigram.workflow.cli.checks:check_handlers",
+                contributor=_ID,
+                category=_ID,
+                requires_app_context=True,
             ),
         )
 

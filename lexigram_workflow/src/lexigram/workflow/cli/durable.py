@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -16,37 +14,77 @@ from lexigram.cli.errors import CliError
 from lexigram.cli.exit_codes import ExitCode
 from lexigram.cli.session import Session, session_of
 from lexigram.contracts.workflow.durable import RunDocument, RunGroupStats, RunStatus
+from lexigram.contracts.workflow.limits import (
+    MAX_ID,
+    MAX_PER_REQUEST,
+    MAX_PRIORITY,
+    MIN_PRIORITY,
+    check_id,
+    check_name,
+    check_seconds,
+    check_text,
+)
+from lexigram.workflow.cli.limits import bounded
+from lexigram.workflow.cli.values import parsed
 from lexigram.workflow.durable.errors import DefinitionInvalidError
 from lexigram.workflow.durable.fleet import DurableFleet
 
-GroupId = Annotated[int, typer.Argument(metavar="GROUP", help="The number of the group.")]
-MaybeGroup = Annotated[
-    int | None, typer.Argument(metavar="[GROUP]", help="The number of the group.")
+GroupId = Annotated[
+    int,
+    typer.Argument(metavar="GROUP", callback=bounded(check_id), help="The number of the group."),
 ]
-OneRun = Annotated[int | None, typer.Option("--run", metavar="RUN", help="One run instead.")]
-OfGroup = Annotated[int | None, typer.Option("--group", "-g", help="Of this group only.")]
-OfBatch = Annotated[int | None, typer.Option("--batch", help="Of this batch only.")]
+MaybeGroup = Annotated[
+    int | None,
+    typer.Argument(metavar="[GROUP]", callback=bounded(check_id), help="The number of the group."),
+]
+OneRun = Annotated[
+    int | None,
+    typer.Option("--run", metavar="RUN", callback=bounded(check_id), help="One run instead."),
+]
+OfGroup = Annotated[
+    int | None,
+    typer.Option("--group", "-g", callback=bounded(check_id), help="Of this group only."),
+]
+OfBatch = Annotated[
+    int | None, typer.Option("--batch", callback=bounded(check_id), help="Of this batch only.")
+]
 Status = Annotated[
     str | None,
     typer.Option("--status", help="PENDING, RUNNING, ERROR, COMPLETED, FAILED or CANCELLED only."),
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many.")]
-Offset = Annotated[int, typer.Option("--offset", min=0, help="How many to leave out.")]
-Priority = Annotated[int, typer.Option(help="More is sooner.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=MAX_PER_REQUEST, help="How many.")]
+Offset = Annotated[int, typer.Option("--offset", min=0, max=MAX_ID, help="How many to leave out.")]
+Priority = Annotated[int, typer.Option(min=MIN_PRIORITY, max=MAX_PRIORITY, help="More is sooner.")]
 Tenant = Annotated[
-    str | None, typer.Option(help="Whose it is; those of all tenants stand in one fair line.")
+    str | None,
+    typer.Option(
+        callback=bounded(check_name),
+        help="Whose it is; those of all tenants stand in one fair line.",
+    ),
 ]
 Delay = Annotated[
-    float, typer.Option("--delay", metavar="SECONDS", min=0, help="Before it may begin.")
+    float,
+    typer.Option(
+        "--delay", metavar="SECONDS", callback=bounded(check_seconds), help="Before it may begin."
+    ),
 ]
 Key = Annotated[
-    str | None, typer.Option("--key", help="A second call with this key finds the first.")
+    str | None,
+    typer.Option(
+        "--key", callback=bounded(check_name), help="A second call with this key finds the first."
+    ),
 ]
 Here = Annotated[bool, typer.Option("--here", help="Work on it in this process too.")]
-_QUESTIONS = 20  # as many are told while a group is followed
-_LOOK = 1.0  # seconds between two looks for them
-_FAILURES = 5  # as many are told when a group has ended
+_DAY = 24 * 3600.0
+_QUESTIONS = 20  # shown at most while a group is followed
+_LOOK = 1.0  # poll interval for them, in seconds
+_FAILURES = 5  # shown at most when a group has ended
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Documents, or folders.")]
+
+
+def _check_days(field: str, days: object) -> None:
+    check_seconds(field, days)
+    check_seconds(field, cast("float", days) * _DAY)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -67,15 +105,18 @@ def add_to(app: typer.Typer) -> None:
 def definitions(
     ctx: typer.Context,
     workflow_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="One of them, with its steps.")
+        str | None,
+        typer.Argument(
+            metavar="[ID]", callback=bounded(check_name), help="One of them, with its steps."
+        ),
     ] = None,
 ) -> None:
     """Workflow definitions for durable runs; with an id, its steps."""
 
     async def work(fleet: DurableFleet) -> Any:
         if workflow_id is None:
-            return [_defined(item) for item in await fleet.definitions.list()]
-        return _defined(await fleet.definitions.get(workflow_id))
+            return [_describe_definition(item) for item in await fleet.definitions.list()]
+        return _describe_definition(await fleet.definitions.get(workflow_id))
 
     found = asked(ctx, work)
     output = session_of(ctx).output
@@ -92,7 +133,10 @@ def definitions(
 def params(
     ctx: typer.Context,
     param_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="One of them, with its values.")
+        str | None,
+        typer.Argument(
+            metavar="[ID]", callback=bounded(check_name), help="One of them, with its values."
+        ),
     ] = None,
 ) -> None:
     """Parameter sets; with an id, its values."""
@@ -128,7 +172,7 @@ def validate(
     """Check definitions and parameter sets: every problem with file, line and fix."""
 
     async def work(fleet: DurableFleet) -> list[dict[str, Any]]:
-        return [await _judged(fleet, path, upload=upload) for path in files]
+        return [await _validate(fleet, path, upload=upload) for path in files]
 
     found = asked(ctx, work)
     output = session_of(ctx).output
@@ -149,17 +193,27 @@ def start(
     ctx: typer.Context,
     files: Files,
     workflow_id: Annotated[
-        str | None, typer.Option("--workflow", "-w", help="Default: as configured.")
+        str | None,
+        typer.Option(
+            "--workflow", "-w", callback=bounded(check_name), help="Default: as configured."
+        ),
     ] = None,
     param_id: Annotated[
-        str | None, typer.Option("--params", "-p", help="Default: as configured.")
+        str | None,
+        typer.Option(
+            "--params", "-p", callback=bounded(check_name), help="Default: as configured."
+        ),
     ] = None,
     override: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="STEP.NAME=VALUE", help="Over the set; JSON where it is."),
     ] = None,
-    source: Annotated[str, typer.Option(help="Who the documents come from.")] = "cli",
-    name: Annotated[str | None, typer.Option(help="Of the group.")] = None,
+    source: Annotated[
+        str, typer.Option(callback=bounded(check_name), help="Who the documents come from.")
+    ] = "cli",
+    name: Annotated[
+        str | None, typer.Option(callback=bounded(check_name), help="Of the group.")
+    ] = None,
     priority: Priority = 0,
     tenant: Tenant = None,
     delay: Delay = 0.0,
@@ -189,14 +243,14 @@ def start(
             force=force,
         )
         if wait or here:
-            return await _followed(session, fleet, group, here=here)
+            return await _follow(session, fleet, group, here=here)
         return {"group": group, **(await fleet.engine.stats(group)).to_dict()}
 
     facts = asked(ctx, work)
     if not (wait or here):
         session.output.text(f"group {facts['group']}: {facts['total_runs']} runs", facts)
         return
-    _ended(session, facts)
+    _report_end(session, facts)
 
 
 def watch(ctx: typer.Context, group: GroupId, here: Here = False) -> None:
@@ -205,25 +259,27 @@ def watch(ctx: typer.Context, group: GroupId, here: Here = False) -> None:
 
     async def work(fleet: DurableFleet) -> dict[str, Any]:
         await fleet.engine.stats(group)  # refuses a group that is not there
-        return await _followed(session, fleet, group, here=here)
+        return await _follow(session, fleet, group, here=here)
 
-    _ended(session, asked(ctx, work))
+    _report_end(session, asked(ctx, work))
 
 
 def stats(ctx: typer.Context, group: GroupId) -> None:
     """How far a group is, and how long its steps take."""
 
     async def work(fleet: DurableFleet) -> dict[str, Any]:
-        figures = (await fleet.engine.stats(group)).to_dict()
-        return {"group": group, **figures, "steps": await fleet.overview.step_stats(group)}
+        statistics = (await fleet.engine.stats(group)).to_dict()
+        return {"group": group, **statistics, "steps": await fleet.overview.step_stats(group)}
 
     facts = asked(ctx, work)
     output = session_of(ctx).output
     if output.json:
         output.text("", facts)
         return
-    shown = [f"{key}: {value}" for key, value in facts.items() if key != "steps"]
-    output.text("\n".join(shown), facts)
+    shown = {key: value for key, value in facts.items() if key not in ("steps", "problems")}
+    output.facts(shown, facts)
+    for problem in facts.get("problems", ()):
+        output.warn(problem)
     rows = [
         {**step, **{name: _short(step[name]) for name in ("average_duration", "longest")}}
         for step in facts["steps"]
@@ -288,7 +344,10 @@ def runs(
 
 def steps(
     ctx: typer.Context,
-    run: Annotated[int | None, typer.Argument(metavar="[RUN]", help="Of this run only.")] = None,
+    run: Annotated[
+        int | None,
+        typer.Argument(metavar="[RUN]", callback=bounded(check_id), help="Of this run only."),
+    ] = None,
     group: OfGroup = None,
     status: Status = None,
     limit: Limit = 50,
@@ -311,7 +370,7 @@ def steps(
 
 
 def locks(ctx: typer.Context) -> None:
-    """Resources that somebody holds: a worker, this command line, the web, a handler."""
+    """Locked resources and their owners: a worker, this command line, the web, a handler."""
 
     async def work(fleet: DurableFleet) -> Any:
         return await fleet.overview.locks()
@@ -321,13 +380,18 @@ def locks(ctx: typer.Context) -> None:
 
 
 def workers(ctx: typer.Context) -> None:
-    """Workers that have checked in."""
+    """List workers that have checked in, and handlers that runs wait for and none of them has."""
+    from lexigram.workflow.durable._listing import describe_unserved
 
-    async def work(fleet: DurableFleet) -> Any:
-        return await fleet.overview.workers()
+    async def work(fleet: DurableFleet) -> tuple[Any, list[dict[str, Any]]]:
+        missing = [describe_unserved(one) for one in await fleet.engine.unserved()]
+        return await fleet.overview.workers(), missing
 
-    columns = ("id", "first_checkin", "last_checkin")
-    session_of(ctx).output.table("workers", asked(ctx, work), columns)
+    rows, missing = asked(ctx, work)
+    output = session_of(ctx).output
+    output.table("workers", rows, ("id", "first_checkin", "last_checkin"), missing=missing)
+    for one in missing if not output.json else ():
+        output.warn(f"{one['message']}: runs wait since {one['waits_since']}")
 
 
 # --- by hand -------------------------------------------------------------------------------------
@@ -342,36 +406,40 @@ def retry(
     ] = False,
 ) -> None:
     """Begin failed and cancelled runs again where they stopped; the group opens again."""
-    _changed(ctx, "retried", group, run, lambda engine, aim: engine.retry(**aim, hard=hard))
+    _report_change(ctx, "retried", group, run, lambda engine, aim: engine.retry(**aim, hard=hard))
 
 
 def cancel(ctx: typer.Context, group: MaybeGroup = None, run: OneRun = None) -> None:
-    """Cancel what is not final; running steps are told and not waited for."""
-    _changed(ctx, "cancelled", group, run, lambda engine, aim: engine.cancel(**aim))
+    """Cancel what is not final; running steps are asked to stop, without waiting for them."""
+    _report_change(ctx, "cancelled", group, run, lambda engine, aim: engine.cancel(**aim))
 
 
 def pause(ctx: typer.Context, group: MaybeGroup = None, run: OneRun = None) -> None:
     """Keep runs from going on; running steps end first."""
-    _changed(ctx, "paused", group, run, lambda engine, aim: engine.pause(**aim))
+    _report_change(ctx, "paused", group, run, lambda engine, aim: engine.pause(**aim))
 
 
 def resume_durable(ctx: typer.Context, group: int | None, run: int | None) -> None:
     """Let paused runs go on; a part of ``workflow resume``."""
-    _changed(ctx, "resumed", group, run, lambda engine, aim: engine.resume(**aim))
+    _report_change(ctx, "resumed", group, run, lambda engine, aim: engine.resume(**aim))
 
 
 def unlock(
     ctx: typer.Context,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The resource.")],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", callback=bounded(check_name), help="The resource.")
+    ],
     force: Annotated[
-        bool, typer.Option("--force", help="Needed: whoever has it may still be writing.")
+        bool, typer.Option("--force", help="Required: its owner may still be writing.")
     ] = False,
-    reason: Annotated[str, typer.Option(help="Why; it goes to the log.")] = "lexigram workflow",
+    reason: Annotated[
+        str, typer.Option(callback=bounded(check_text), help="Why; it goes to the log.")
+    ] = "lexigram workflow",
 ) -> None:
-    """Take a lock from whoever has it; exit code 1 when nobody has."""
+    """Take a lock from its owner; exit code 1 when it is free."""
     if not force:
         raise CliError(
-            f"whoever holds {key} may still be writing",
+            f"the owner of {key} may still be writing",
             hint="look with `lexigram workflow locks`; --force takes it all the same",
         )
 
@@ -389,13 +457,18 @@ def prune(
     ctx: typer.Context,
     older_than: Annotated[
         float | None,
-        typer.Option("--older-than", metavar="DAYS", min=0, help="Default: as configured."),
+        typer.Option(
+            "--older-than",
+            metavar="DAYS",
+            callback=bounded(_check_days),
+            help="Default: as configured.",
+        ),
     ] = None,
 ) -> None:
     """Remove groups that ended so long ago, with all they have."""
 
     async def work(fleet: DurableFleet) -> int:
-        seconds = fleet.config.retention if older_than is None else older_than * 24 * 3600
+        seconds = fleet.config.retention if older_than is None else older_than * _DAY
         if older_than is None and not seconds:
             raise CliError(
                 "groups are kept for ever: workflow.durable.retention is 0",
@@ -431,7 +504,7 @@ def asked(ctx: typer.Context, work: Callable[[DurableFleet], Awaitable[Any]]) ->
     return session.run(call)
 
 
-def _changed(
+def _report_change(
     ctx: typer.Context,
     what: str,
     group: int | None,
@@ -453,7 +526,7 @@ def _changed(
     session_of(ctx).output.text(f"{number} runs {what}", facts)
 
 
-async def _followed(
+async def _follow(
     session: Session, fleet: DurableFleet, group: int, *, here: bool
 ) -> dict[str, Any]:
     import anyio
@@ -463,24 +536,32 @@ async def _followed(
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(_tell_questions, session, fleet, group)
-        await _drawn(session, fleet.following.watch(group))
+        await _draw(session, fleet.following.watch(group))
         tasks.cancel_scope.cancel()
     stats = await fleet.engine.stats(group)
     cancelled = (await fleet.overview.group(group))["cancelled"]
     failures = await fleet.following.failures(group, limit=_FAILURES) if stats.failed else ()
-    told = [asdict(one) for one in failures]
-    return {"group": group, **stats.to_dict(), "cancelled": cancelled, "failures": told}
+    shown = [asdict(one) for one in failures]
+    return {"group": group, **stats.to_dict(), "cancelled": cancelled, "failures": shown}
 
 
 async def _tell_questions(session: Session, fleet: DurableFleet, group: int) -> None:
     """Who only watches would not know why nothing goes on."""
     import anyio
 
-    told: set[tuple[int, str]] = set()
+    reported: set[tuple[int, str]] = set()
+    problems: Sequence[str] = ()
+    warned: set[str] = set()
     while True:
+        # What is there twice: a worker that has just started has not said yet what it takes.
+        seen = (await fleet.engine.stats(group)).problems
+        for problem in set(seen).intersection(problems) - warned:
+            session.output.warn(problem)
+            warned.add(problem)
+        problems = seen
         for one in await fleet.questions.open(group_id=group, limit=_QUESTIONS):
-            if (one.run_id, one.prompt) not in told:
-                told.add((one.run_id, one.prompt))
+            if (one.run_id, one.prompt) not in reported:
+                reported.add((one.run_id, one.prompt))
                 session.output.warn(
                     f"run {one.run_id} asks at {one.step}: {one.prompt}"
                     f" (lexigram workflow answer {one.run_id} ANSWER)"
@@ -488,36 +569,20 @@ async def _tell_questions(session: Session, fleet: DurableFleet, group: int) -> 
         await anyio.sleep(_LOOK)
 
 
-async def _drawn(session: Session, figures: AsyncIterator[RunGroupStats]) -> None:
-    """A bar for people at a terminal; for all others silence until the end."""
-    if session.output.json or session.output.quiet or not sys.stderr.isatty():
-        async for _ in figures:
-            pass
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True, color_system="auto" if session.output.color else None)
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("waiting", total=None)
-        async for now in figures:
-            progress.update(
-                bar,
-                description=f"{now.running} running, {now.failed} failed",
-                total=now.total_runs,
-                completed=now.completed + now.failed,
-            )
+async def _draw(session: Session, statistics: AsyncIterator[RunGroupStats]) -> None:
+    with session.output.progress("waiting") as update:
+        async for now in statistics:
+            if update is not None:
+                update(
+                    f"{now.running} running, {now.failed} failed",
+                    completed=now.completed + now.failed,
+                    total=now.total_runs,
+                )
 
 
-def _ended(session: Session, facts: Mapping[str, Any]) -> None:
+def _report_end(session: Session, facts: Mapping[str, Any]) -> None:
     cancelled = facts["cancelled"]
-    failed = facts["failed"] - cancelled  # figures count those as failed
+    failed = facts["failed"] - cancelled  # statistics count those as failed
     text = (
         f"group {facts['group']} {facts['group_status']}: {facts['completed']} completed,"
         f" {failed} failed" + (f", {cancelled} cancelled" if cancelled else "")
@@ -534,7 +599,7 @@ def _ended(session: Session, facts: Mapping[str, Any]) -> None:
         raise typer.Exit(ExitCode.FAILURE)
 
 
-async def _judged(fleet: DurableFleet, path: Path, *, upload: bool) -> dict[str, Any]:
+async def _validate(fleet: DurableFleet, path: Path, *, upload: bool) -> dict[str, Any]:
     import anyio
 
     try:
@@ -572,11 +637,7 @@ def _overrides(given: Sequence[str]) -> dict[str, dict[str, Any]]:
         step, dot, name = place.partition(".")
         if not (equals and dot and step and name):
             raise CliError(f"--set {item!r} is not of the form STEP.NAME=VALUE")
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = text
-        found.setdefault(step, {})[name] = value
+        found.setdefault(step, {})[name] = parsed(text, f"--set {place}")
     return found
 
 
@@ -590,16 +651,16 @@ def _status(text: str | None) -> RunStatus | None:
         raise CliError(f"there is no status {text!r}", hint=f"one of {known}") from None
 
 
-def _defined(item: Any) -> dict[str, Any]:
-    from lexigram.workflow.durable.listing import described_workflow
+def _describe_definition(item: Any) -> dict[str, Any]:
+    from lexigram.workflow.durable._listing import describe_workflow
 
-    return described_workflow(item)
+    return describe_workflow(item)
 
 
 def _parameters(item: Any) -> dict[str, Any]:
-    from lexigram.workflow.durable.listing import described_params
+    from lexigram.workflow.durable._listing import describe_params
 
-    return described_params(item)
+    return describe_params(item)
 
 
 def _short(seconds: float | None) -> str | None:

@@ -144,7 +144,7 @@ def _names(text: str) -> list[str]:
 def _identifier(name: str) -> str:
     made = re.sub(r"\W+", "_", name).strip("_").lower()
     if not made.isidentifier() or keyword.iskeyword(made) or '"' in name or "\\" in name:
-        raise CliError(f"{name!r} cannot be a name", hint="letters, digits, - and _")
+        raise CliError(f"{name!r} cannot be a name", hint="use a-z, A-Z, 0-9, - and _")
     return made
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
 
 from lexigram.cli.errors import CliError
+from lexigram.cli.values import parse_value
+from lexigram.contracts.workflow.errors import InvalidRunError
+from lexigram.contracts.workflow.limits import check_value
 
 Input = Annotated[
     str | None,
@@ -24,19 +26,21 @@ Argument = Annotated[
 def value_of(given: str | None, arguments: list[str] | None) -> Any:
     """The input of a run: text or JSON, or facts by name."""
     if not arguments:
-        return None if given is None else parsed(given)
-    facts: dict[str, Any] = {} if given is None else {"input": parsed(given)}
+        return None if given is None else parsed(given, "--input")
+    facts: dict[str, Any] = {} if given is None else {"input": parsed(given, "--input")}
     for item in arguments:
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise CliError(f"--arg {item} has no name", hint="write --arg name=value")
-        facts[name] = parsed(value)
+        facts[name] = parsed(value, f"--arg {name}")
     return facts
 
 
-def parsed(text: str) -> Any:
-    """JSON where it is."""
+def parsed(text: str, option: str) -> Any:
+    """JSON where it is; a value that a run cannot have is refused by the name of its option."""
+    value = parse_value(text, option)
     try:
-        return json.loads(text)
-    except ValueError:
-        return text
+        check_value(option, value)
+    except InvalidRunError as error:
+        raise CliError(error.message, details=error.details, hint=error.hint) from None
+    return value

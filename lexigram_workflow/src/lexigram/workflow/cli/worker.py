@@ -47,19 +47,21 @@ def worker(
     import anyio
 
     session = session_of(ctx)
-    provider = _told(session, target, pools, name)
+    provider = _configure(session, target, pools, name)
     session.configure_logging()
     anyio.run(session.application.serve, lambda: _work(session, provider))
     session.output.line("the worker stopped", {"state": "stopped"})
-    fleet = provider.fleet
-    if fleet is not None and fleet.worker is not None and fleet.worker.failure is not None:
-        raise typer.Exit(ExitCode.FAILURE)
+    if provider.fleet is not None and (running := provider.fleet.worker) is not None:
+        for task, error in running.failed_tasks.items():
+            session.output.warn(f"task {task} failed: {error}")
+        if running.failure is not None or running.failed_tasks:
+            raise typer.Exit(ExitCode.FAILURE)
 
 
-def _told(
+def _configure(
     session: Session, target: str | None, pools: str | None, name: str | None
 ) -> DurableProvider:
-    application = session.load(target)
+    application = session.load_worker(target)
     found = [item for item in application.providers if isinstance(item, DurableProvider)]
     if not found:
         raise CliError(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from attrs import frozen
 
-from lexigram.concurrency import as_failure
+from lexigram.concurrency import call
+from lexigram.workflow._limits import check_time_limit
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -24,16 +25,21 @@ V = TypeVar("V")
 class TransformPipe(Generic[In, Out]):
     """An immutable pipe: every method returns a new one, and type checkers follow the value.
 
-    ``TransformPipe[Request]()`` takes a Request; ``pipe`` decides what comes out.
+    ``TransformPipe[Request]()`` takes a Request; ``pipe`` decides what comes out. A step that takes
+    longer than ``timeout`` seconds is cancelled and fails with a TimeoutError.
     """
 
     def __init__(
         self,
         steps: Sequence[Callable[..., Any]] | None = None,
         error_handler: Callable[[Exception, Any], Any] | None = None,
+        *,
+        timeout: float | None = None,
     ) -> None:
+        check_time_limit("timeout", timeout)
         self._stages = tuple(_Stage(step) for step in steps or ())
         self._error_handler = error_handler
+        self._timeout = timeout
 
     if not TYPE_CHECKING:
 
@@ -72,16 +78,13 @@ class TransformPipe(Generic[In, Out]):
         current: Any = value
         for stage in self._stages:
             try:
-                current = await stage.run(current, kwargs)
-            except BaseException as error:
-                failure = as_failure(error)
-                if failure is None:
-                    raise
+                current = await call(
+                    stage.run, current, kwargs, timeout=self._timeout, name=stage.name
+                )
+            except Exception as error:
                 if self._error_handler is None:
-                    if failure is error:
-                        raise
-                    raise failure from error
-                return cast("Out", await _awaited(self._error_handler(failure, current)))
+                    raise
+                return cast("Out", await call(self._error_handler, error, current))
         return cast("Out", current)
 
     def __len__(self) -> int:
@@ -96,7 +99,9 @@ class TransformPipe(Generic[In, Out]):
     def _with(
         self, *more: _Stage, handler: Callable[[Exception, Any], Any] | None = None
     ) -> TransformPipe[In, Any]:
-        other: TransformPipe[In, Any] = TransformPipe((), handler or self._error_handler)
+        other: TransformPipe[In, Any] = TransformPipe(
+            (), handler or self._error_handler, timeout=self._timeout
+        )
         other._stages = (*self._stages, *more)
         return other
 
@@ -108,12 +113,16 @@ class _Stage:
     # True: the value goes on, whatever the function returns
     keeps: bool = False
 
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__qualname__", type(self.function).__qualname__)
+
     async def run(self, value: Any, kwargs: dict[str, Any]) -> Any:
-        if self.predicate is not None and not await _awaited(self.predicate(value)):
+        if self.predicate is not None and not await _await_value(self.predicate(value)):
             return value
-        result = await _awaited(self.function(value, **({} if self.keeps else kwargs)))
+        result = await _await_value(self.function(value, **({} if self.keeps else kwargs)))
         return value if self.keeps else result
 
 
-async def _awaited(value: Any) -> Any:
+async def _await_value(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value

@@ -34,10 +34,10 @@ from lexigram.contracts.workflow.protocols import (
 from lexigram.di import Provider, ProviderPriority
 from lexigram.hooks import HookRegistry
 from lexigram.observability import get_logger
+from lexigram.workflow._declared import Declared, MakingServices, check_declared
 from lexigram.workflow.bulk.checkpoint_cache import CacheBulkCheckpoints
-from lexigram.workflow.checkpoint.memory import InMemoryCheckpointStore
+from lexigram.workflow.checkpoint._store_none import NoContentCheckpointStore
 from lexigram.workflow.checkpoint.store_memory import InMemoryContentCheckpointStore
-from lexigram.workflow.checkpoint.store_none import NoContentCheckpointStore
 from lexigram.workflow.config import (
     BulkOperationConfig,
     ContentCheckpointConfig,
@@ -45,11 +45,11 @@ from lexigram.workflow.config import (
     WorkflowConfig,
 )
 from lexigram.workflow.constants import CONFIG_SECTION
-from lexigram.workflow.declared import Declared, MakingServices
 from lexigram.workflow.durable.config import DurableConfig
 from lexigram.workflow.graph.builder import WorkflowBuilder
 from lexigram.workflow.pipeline.context import PipelineContext
 from lexigram.workflow.pipeline.pipeline import Pipeline
+from lexigram.workflow.runs.memory import InMemoryCheckpointStore
 from lexigram.workflow.saga.memory import InMemorySagaStore
 from lexigram.workflow.state.memory import InMemoryStatePersistence
 from lexigram.workflow.workflows import Workflows
@@ -136,6 +136,7 @@ class WorkflowProvider(Provider):
             *(Workflows, ExecutionProtocol, Pipeline, PipelineProtocol),
         ):
             container.promise(service)
+        await check_declared(self._declared, container)
 
     async def boot(self, container: BootContainerProtocol) -> None:
         """Make the stores, take the workflows, listen to the events that start them."""
@@ -160,7 +161,7 @@ class WorkflowProvider(Provider):
         container.bind(ExecutionProtocol, self._bound)
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         await self.add(self._declared, container)
-        if self.may_work and self.settings.pause_check_interval:
+        if self.background_enabled and self.settings.pause_check_interval:
             self._tasks.start_soon(self._look_for_pauses, name="workflow.pauses")
         logger.debug("workflow settings", **self.settings.to_safe_dict())
 
@@ -168,7 +169,7 @@ class WorkflowProvider(Provider):
         """Take workflows of a module, and start them on their events."""
         assert self._bound is not None
         for workflow in await self._bound.add(items, cast("MakingServices", container)):
-            if workflow.on is None or not self.may_work:
+            if workflow.on is None or not self.background_enabled:
                 continue
             if self._events is None:
                 raise ConfigurationError(
@@ -267,7 +268,7 @@ class WorkflowProvider(Provider):
             return {}
         from lexigram.workflow.bulk.store_sql import SqlBulkCheckpoints
         from lexigram.workflow.checkpoint.store_database import DatabaseContentCheckpointStore
-        from lexigram.workflow.checkpoint.store_sql import SqlCheckpointStore
+        from lexigram.workflow.runs.store_sql import SqlCheckpointStore
         from lexigram.workflow.saga.store_sql import SqlSagaStore
         from lexigram.workflow.state.store_sql import DatabaseStatePersistence
 
@@ -318,6 +319,10 @@ class WorkflowFeatureProvider(Provider):
         first = getattr(workflows[0], "__name__", repr(workflows[0])) if workflows else "nothing"
         super().__init__(name=f"workflows from {first}")
         self._declared = workflows
+
+    async def register(self, container: ContainerRegistrarProtocol) -> None:
+        """Have what they ask for checked with the graph."""
+        await check_declared(self._declared, container)
 
     async def boot(self, container: BootContainerProtocol) -> None:
         """Add them, with services that the importing module sees."""

@@ -9,8 +9,11 @@ from uuid import uuid4
 import anyio
 from attrs import evolve
 
+from lexigram.concurrency import is_retryable
 from lexigram.contracts.core.result import Err, Ok, Result
 from lexigram.contracts.workflow.checkpoints import CheckpointStoreProtocol
+from lexigram.contracts.workflow.limits import MAX_SECONDS
+from lexigram.workflow._limits import check_time_limit
 from lexigram.workflow.errors import (
     GraphCancelledError,
     HumanInputRequiredError,
@@ -47,13 +50,17 @@ class WorkflowRunner:
         checkpoint: WorkflowCheckpoint | CheckpointStoreProtocol | None = None,
         timeout: float | None = None,
     ) -> None:
-        if max_retries < 0 or retry_delay < 0:
-            raise ValueError("max_retries and retry_delay are 0 or more")
+        if max_retries < 0 or not 0 <= retry_delay <= MAX_SECONDS:
+            raise ValueError(
+                f"max_retries must not be negative, retry_delay 0 to {MAX_SECONDS} s: "
+                f"{max_retries!r}, {retry_delay!r}"
+            )
+        check_time_limit("timeout", timeout)
         self._states = checkpoint if isinstance(checkpoint, WorkflowCheckpoint) else None
         if checkpoint is not None and not isinstance(checkpoint, WorkflowCheckpoint):
-            engine = engine.kept_in(checkpoint, every_step=True)
+            engine = engine.keep_in(checkpoint, every_step=True)
         if timeout is not None and isinstance(engine, Pipeline):
-            engine = engine.equipped(timeout=timeout)
+            engine = engine.equip(timeout=timeout)
         self._workflow = engine
         self._max_retries = max_retries
         self._retry_delay = retry_delay
@@ -78,7 +85,7 @@ class WorkflowRunner:
         """
         run_id = run_id or uuid4().hex
         outcome = await self._stopping(self._begin(input, state, run_id))
-        return await self._retried(outcome, input, state, run_id)
+        return await self._retry(outcome, input, state, run_id)
 
     async def resume(
         self,
@@ -99,10 +106,10 @@ class WorkflowRunner:
             found = run_id or str((state or {}).get("_run_id") or "")
             answer = () if human_response is _MISSING else (human_response,)
             outcome = await self._stopping(self._workflow.resume(found, *answer))
-            return await self._retried(outcome, None, None, found)
+            return await self._retry(outcome, None, None, found)
         if human_response is _MISSING:
-            outcome = await self._stopping(self._workflow.recover(_named(run_id, state)))
-            return await self._retried(outcome, None, None, _named(run_id, state))
+            outcome = await self._stopping(self._workflow.recover(_choose_run_id(run_id, state)))
+            return await self._retry(outcome, None, None, _choose_run_id(run_id, state))
         run: Any = run_id
         if run is None:
             given = state.as_dict() if isinstance(state, WorkflowState) else dict(state or {})
@@ -110,7 +117,7 @@ class WorkflowRunner:
         outcome = await self._stopping(self._workflow.resume(run, human_response))
         stopped = outcome.error if isinstance(outcome, Err) else outcome.value
         after = run_id or str(getattr(stopped, "run_id", ""))
-        return await self._retried(outcome, None, None, after)
+        return await self._retry(outcome, None, None, after)
 
     async def cancel(self, run_id: str) -> bool:
         """Stop a run; False when there is none."""
@@ -127,7 +134,7 @@ class WorkflowRunner:
             config = evolve(workflow.config, total_timeout=self._timeout)
         return workflow.execute(message, state, run_id=run_id, config=config)
 
-    async def _retried(self, outcome: Outcome, message: Any, state: Any, run_id: str) -> Outcome:
+    async def _retry(self, outcome: Outcome, message: Any, state: Any, run_id: str) -> Outcome:
         for _ in range(self._max_retries):
             if isinstance(outcome, Ok) or not _may_retry(outcome.error):
                 break
@@ -167,7 +174,7 @@ class WorkflowRunner:
             self._states.save(run_id, state)
 
 
-def _named(run_id: str | None, state: Any) -> str:
+def _choose_run_id(run_id: str | None, state: Any) -> str:
     return run_id or str(state.get("_run_id"))
 
 
@@ -182,8 +189,8 @@ def _facts(message: Any, state: Any) -> PipelineContext | dict[str, Any]:
 
 
 def _may_retry(error: Exception) -> bool:
-    """A run that was cancelled stays so."""
+    """A run that was cancelled stays so; so does one whose error says that nothing can help."""
     cause = getattr(error, "error", None)
-    return not isinstance(error, GraphCancelledError) and not (
-        isinstance(cause, WorkflowStateError)
-    )
+    if isinstance(error, GraphCancelledError) or isinstance(cause, WorkflowStateError):
+        return False
+    return is_retryable(error)

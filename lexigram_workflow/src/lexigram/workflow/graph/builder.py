@@ -12,10 +12,10 @@ from lexigram.contracts.workflow.protocols import WorkflowNodeProtocol
 from lexigram.hooks import HookRegistry
 from lexigram.workflow.config import GraphConfig
 from lexigram.workflow.errors import GraphProblem, GraphValidationError
-from lexigram.workflow.graph import plan
+from lexigram.workflow.graph import _plan as plan
+from lexigram.workflow.graph._reducers import Reducer, reducer_of
 from lexigram.workflow.graph.edge import Condition, Each, WorkflowEdge
 from lexigram.workflow.graph.engine import WorkflowEngine
-from lexigram.workflow.graph.reducers import Reducer, reducer_of
 from lexigram.workflow.nodes.agent_node import AgentNode
 from lexigram.workflow.nodes.function_node import FunctionNode, Services
 from lexigram.workflow.nodes.gate_node import GateNode
@@ -40,6 +40,11 @@ class WorkflowBuilder:
         self._entry: str | None = None
         self._terminals: dict[str, Condition | None] = {}
 
+    @property
+    def name(self) -> str:
+        """What the graph will be called."""
+        return self._name
+
     def add_node(
         self,
         name: str,
@@ -62,7 +67,7 @@ class WorkflowBuilder:
         a ValueError, for a name that is taken and for no kind of node at all.
         """
         if name in self._nodes:
-            raise _refused(f"there are two nodes {name!r}", "give one of them another name")
+            raise _build_error(f"there are two nodes {name!r}", "give one of them another name")
         made: Any
         if isinstance(node, Pipeline):
             made = PipelineNode(name, pipeline=node, output_key=output_key)
@@ -82,7 +87,7 @@ class WorkflowBuilder:
             keys = {"input_key": input_key, "output_key": output_key}
             made = SubworkflowNode(name, workflow=subworkflow, **keys)
         else:
-            raise _refused(
+            raise _build_error(
                 f"node {name!r} has no kind",
                 "give node, agent, tool, llm, human_prompt or subworkflow",
             )
@@ -147,7 +152,7 @@ class WorkflowBuilder:
     def topological_order(self) -> list[str]:
         """The nodes that the entry leads to, so that edges point forward; ValueError for a loop."""
         if self._entry is None or self._entry not in self._nodes:
-            raise _refused("there is no entry node", "say where it begins with set_entry(name)")
+            raise _build_error("there is no entry node", "say where it begins with set_entry(name)")
         names = list(self._nodes)
         numbers = {name: number for number, name in enumerate(names)}
         targets: list[list[int]] = [[] for _ in names]
@@ -155,7 +160,7 @@ class WorkflowBuilder:
             targets[numbers[edge.source]].append(numbers[edge.target])
         start = numbers[self._entry]
         if plan.back_edges(targets, start):
-            raise _refused("the graph has a loop, so it has no order", "look at its picture")
+            raise _build_error("the graph has a loop, so it has no order", "look at its diagram")
         return [names[number] for number in plan.topological(targets, start)]
 
     def build(
@@ -169,7 +174,7 @@ class WorkflowBuilder:
         """The engine; GraphValidationError with every problem and a fix for each.
 
         ``checkpoints`` keeps every step of every run. ``container`` fills what functions ask
-        for besides the state. ``events`` and ``hooks`` are told when runs begin and end.
+        for besides the state. ``events`` and ``hooks`` get the starts and ends of runs.
         """
         engine = WorkflowEngine(
             self._name,
@@ -190,12 +195,12 @@ class WorkflowBuilder:
 
     def _function(self, name: str, function: Any, output_key: str) -> FunctionNode:
         if not callable(function):
-            raise _refused(
+            raise _build_error(
                 f"node {name!r} is {type(function).__name__}, which cannot run",
                 "give an object with execute(state), or a function of the state",
             )
         return FunctionNode(name, function, output_key=output_key)
 
 
-def _refused(text: str, fix: str) -> GraphValidationError:
-    return GraphValidationError("a graph is not in order:", problems=[GraphProblem(text, fix)])
+def _build_error(text: str, fix: str) -> GraphValidationError:
+    return GraphValidationError("invalid graph:", problems=[GraphProblem(text, fix)])

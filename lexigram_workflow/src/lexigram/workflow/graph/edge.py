@@ -26,8 +26,8 @@ class WorkflowEdge:
     """``source`` to ``target``; ``is_active=`` is another name for ``condition=``.
 
     ``each`` makes it a fan-out at run time: it returns one mapping per piece of work, and the
-    target runs once for each of them, with its keys laid over the state. None at all: the edge
-    is not taken. Edges are equal by source, target, label and is_parallel.
+    target runs once for each of them, with its keys laid over the state. None at all: the run goes
+    on behind the target, with empty lists where its writes are appended. Edges are equal by source, target, label and is_parallel.
     """
 
     __slots__ = ("condition", "each", "is_parallel", "label", "source", "target")

@@ -6,7 +6,6 @@ import copy
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast, overload
 from uuid import uuid4
 
@@ -24,8 +23,7 @@ from lexigram.contracts.workflow.checkpoints import (
 )
 from lexigram.contracts.workflow.protocols import ApprovalProtocol
 from lexigram.hooks import HookRegistry
-from lexigram.workflow.announcer import Announcer
-from lexigram.workflow.checkpoint.memory import InMemoryCheckpointStore
+from lexigram.workflow._emitter import WorkflowEmitter
 from lexigram.workflow.config import GraphConfig
 from lexigram.workflow.errors import (
     CheckpointConflictError,
@@ -36,17 +34,17 @@ from lexigram.workflow.errors import (
     GraphValidationError,
     HumanInputRequiredError,
     NodeExecutionError,
-    WorkflowNotFoundError,
     WorkflowStateError,
     WorkflowVersionMismatchError,
 )
-from lexigram.workflow.graph import picture
+from lexigram.workflow.graph import _diagram
+from lexigram.workflow.graph._plan import Plan, compiled
+from lexigram.workflow.graph._position import Contents, Loaded, Pause, Position, Token, load
+from lexigram.workflow.graph._reducers import Reducer, reducer_of
+from lexigram.workflow.graph._run import Listener, Run, apply
+from lexigram.workflow.graph._validation import problems_of
+from lexigram.workflow.graph._watch import Watch
 from lexigram.workflow.graph.edge import Condition, WorkflowEdge
-from lexigram.workflow.graph.plan import Plan, compiled
-from lexigram.workflow.graph.position import Pause, Position, Token
-from lexigram.workflow.graph.recorder import Loaded, Recorder, is_inner, load
-from lexigram.workflow.graph.reducers import Reducer, reducer_of
-from lexigram.workflow.graph.run import Listener, Run, apply
 from lexigram.workflow.graph.state import (
     HISTORY,
     ITERATION,
@@ -57,9 +55,9 @@ from lexigram.workflow.graph.state import (
     changed,
 )
 from lexigram.workflow.graph.stream import NodeStream
-from lexigram.workflow.graph.validation import problems_of
-from lexigram.workflow.graph.watch import Watch
 from lexigram.workflow.nodes.function_node import FunctionNode, Services
+from lexigram.workflow.runs._recorder import LiveRun, RecordedRuns, Recorder
+from lexigram.workflow.runs.memory import InMemoryCheckpointStore
 from lexigram.workflow.types import GraphResult
 
 _MISSING: Any = object()
@@ -68,7 +66,7 @@ _MISSING: Any = object()
 _EXPIRE_EVERY_SECONDS = 60.0
 
 
-class WorkflowEngine:
+class WorkflowEngine(RecordedRuns):
     """A graph that is ready to run, as often and as often at once as you like.
 
     Every failure of a run is an ``Err`` with node, cause and state. A pause raises
@@ -104,7 +102,7 @@ class WorkflowEngine:
         self._container = container
         self._events = events
         self._hooks = hooks
-        self._announcer = Announcer(name, "graph", events, hooks)
+        self._emitter = WorkflowEmitter(name, "graph", events, hooks)
         self._compiled: Plan | None = None
         self._unbound = _bind(self._nodes, container)
         self._own_store = checkpoints
@@ -229,7 +227,7 @@ class WorkflowEngine:
         """Answer a paused run and go on at the pause, in this process or another.
 
         ``resume(run_id, response)``; ``resume(response)`` for the one run that is paused;
-        ``resume(state, response)`` with the state of the pause. ``node`` says whom of several
+        ``resume(state, response)`` with the state of the pause. ``node`` names which of several
         nodes the answer is for. Raises WorkflowNotFoundError for an unknown run,
         WorkflowStateError for one that is not paused (any more), WorkflowVersionMismatchError
         for one of another version; nothing is changed then.
@@ -258,56 +256,14 @@ class WorkflowEngine:
             raise WorkflowStateError(
                 f"run {run_id!r} was cancelled", hint="fork it to go on from one of its checkpoints"
             )
-        live = self._continued(loaded, config)
+        live = self._continue(loaded, config)
         if status is GraphRunStatus.COMPLETED:
             return Ok(self._result(live, 0.0))
         if status is GraphRunStatus.PAUSED:
             raise self._pause_of(live.run)
         if status is GraphRunStatus.FAILED:
-            running = replace(loaded.run, status=GraphRunStatus.RUNNING, error=None)
-            if not await self._store.update(running, GraphRunStatus.FAILED):
-                raise WorkflowStateError(f"run {run_id!r} is being recovered by another process")
-            live.run.recorder.run = running
+            await live.recorder.resume()
         return await self._drive(live, fresh=False)
-
-    async def cancel(self, run_id: str) -> bool:
-        """Stop a run: one of this engine, or any that is paused. False when there is none."""
-        live = self._live.get(run_id)
-        if live is not None and live.scope is not None:
-            live.cancelled = True
-            live.scope.cancel()
-            return True
-        stored = await self._store.load(run_id)
-        if stored is None or stored.run.status is not GraphRunStatus.PAUSED:
-            return False
-        now = clock.timestamp()
-        gone = replace(stored.run, status=GraphRunStatus.CANCELLED, updated_at=now, due_at=None)
-        done = await self._store.update(gone, GraphRunStatus.PAUSED)
-        if done:
-            self._paused_here.pop(run_id, None)
-            await self._announcer.moved(run_id, "paused", "cancelled")
-        return done
-
-    async def time_out_pauses(self, *, limit: int = 100) -> list[str]:
-        """Go on with the runs whose pause is over without an answer; their ids.
-
-        Call it now and then, in one process or several. The nodes that paused decide: an
-        approval asks the next person, or counts the answer as no. A run inside another one goes
-        on with that.
-        """
-        due = await self._store.runs(graph=self._name, due_before=clock.timestamp(), limit=limit)
-        done: list[str] = []
-        for run in due:
-            if await is_inner(self._store, run.run_id):
-                continue
-            try:
-                await self._answer(run.run_id, None, None, None, timed_out=True)
-            except HumanInputRequiredError:
-                pass  # it asked somebody else, and waits again
-            except (WorkflowStateError, WorkflowVersionMismatchError):
-                continue  # somebody answered at the same moment, or it is not ours to continue
-            done.append(run.run_id)
-        return done
 
     async def time_out(self, run_id: str) -> Result[GraphResult, GraphExecutionError]:
         """Go on with a run whose pause is over without an answer; any other as ``recover`` does."""
@@ -321,7 +277,7 @@ class WorkflowEngine:
     ) -> Result[GraphResult, GraphExecutionError]:
         """Answer the pause that was kept as ``checkpoint``; ``recover`` when that is over.
 
-        For whoever keeps the answer too and gives it again after a crash: a later question must
+        For callers that store the answer too and give it again after a crash: a later question must
         not get it.
         """
         loaded = await self._load(run_id)
@@ -372,10 +328,10 @@ class WorkflowEngine:
         )
         # A part of a step is the new run's own from its first checkpoint on.
         state = {**loaded.state, **(update or {})}
-        recorder = Recorder(self._store, run, self._plan, every_step=True)
-        await recorder.start(state, position)
+        live = self._live_run(run, state, position, None, None)
+        await live.recorder.start()
         for visit, part in position.parts.items():
-            await recorder.part("", visit, part)
+            await live.recorder.add({"q": [[visit, part]]}, [""])
         return run.run_id
 
     async def progress(self, run_id: str) -> dict[str, str]:
@@ -393,11 +349,11 @@ class WorkflowEngine:
 
     def to_mermaid(self, progress: Mapping[str, str] | None = None) -> str:
         """The graph as a mermaid flowchart, coloured by ``await engine.progress(run_id)``."""
-        return picture.mermaid(self._nodes, self._edges, self._entry, self._terminals, progress)
+        return _diagram.mermaid(self._nodes, self._edges, self._entry, self._terminals, progress)
 
     def to_dot(self, progress: Mapping[str, str] | None = None) -> str:
         """The graph for Graphviz, coloured by ``await engine.progress(run_id)``."""
-        return picture.dot(
+        return _diagram.dot(
             self._name, self._nodes, self._edges, self._entry, self._terminals, progress
         )
 
@@ -426,17 +382,17 @@ class WorkflowEngine:
         *,
         run_id: str | None = None,
     ) -> Run:
-        """A run that somebody else moves and keeps: at the entry, or at a stored position.
+        """A run that the caller moves and stores: at the entry, or at a stored position.
 
         Nothing is stored here. WorkflowStateError when the position names a node that is gone.
         """
         run = self._begin("", state, None, run_id).run
         if position is not None:
-            run.position = Position.from_document(position, self._plan)
+            run.move(Position.from_document(position, self._plan))
             changed(run.state, {ITERATION: run.position.iterations})
         return run
 
-    def kept_in(self, store: CheckpointStoreProtocol, *, every_step: bool) -> WorkflowEngine:
+    def keep_in(self, store: CheckpointStoreProtocol, *, every_step: bool) -> WorkflowEngine:
         """This graph with its runs in a store; itself when it was given one of its own."""
         if self._own_store is not None:
             return self
@@ -444,7 +400,7 @@ class WorkflowEngine:
         other._attach(store, every_step=every_step)  # noqa: SLF001 - another one of this class
         return other
 
-    def equipped(
+    def equip(
         self,
         *,
         container: Services | None = None,
@@ -471,15 +427,13 @@ class WorkflowEngine:
 
     def _attach(self, store: CheckpointStoreProtocol, *, every_step: bool) -> None:
         """Begin anew with a store, and let graphs inside this one use it too."""
+        super().__init__()
         self._store = store
         self._every_step = every_step = every_step or self._config.checkpoint_enabled
         self._compiled = None
-        self._live: dict[str, _Live] = {}
-        # Runs that paused here and were not answered yet.
-        self._paused_here: dict[str, None] = {}
         self._next_expiry = 0.0
         self._nodes = {
-            name: node.kept_in(store, every_step=every_step) if hasattr(node, "kept_in") else node
+            name: node.keep_in(store, every_step=every_step) if hasattr(node, "keep_in") else node
             for name, node in self._nodes.items()
         }
 
@@ -491,7 +445,7 @@ class WorkflowEngine:
         hooks: HookRegistry | None,
     ) -> None:
         self._nodes = {
-            name: node.equipped(approvals=approvals) if hasattr(node, "equipped") else node
+            name: node.equip(approvals=approvals) if hasattr(node, "equip") else node
             for name, node in self._nodes.items()
         }
         if self._container is None and container is not None:
@@ -499,7 +453,7 @@ class WorkflowEngine:
             self._unbound = _bind(self._nodes, container)
         self._events = events if self._events is None else self._events
         self._hooks = hooks if self._hooks is None else self._hooks
-        self._announcer = Announcer(self._name, "graph", self._events, self._hooks)
+        self._emitter = WorkflowEmitter(self._name, "graph", self._events, self._hooks)
         self._attach(self._store, every_step=self._every_step)
 
     def _begin(
@@ -534,11 +488,11 @@ class WorkflowEngine:
         live.given = given if isinstance(given, WorkflowState) else None
         return live
 
-    def _continued(
+    def _continue(
         self, loaded: Loaded, config: GraphConfig | None, listener: Listener | None = None
     ) -> _Live:
         live = self._live_run(loaded.run, loaded.state, loaded.position, config, listener)
-        live.run.recorder.continues(loaded)
+        live.recorder.follow(loaded.stored)
         return live
 
     def _live_run(
@@ -550,35 +504,34 @@ class WorkflowEngine:
         listener: Listener | None,
     ) -> _Live:
         used = config or self._config
-        recorder = Recorder(
-            self._store,
-            run,
-            self._plan,
-            every_step=self._every_step or used.checkpoint_enabled,
-            behind=used.checkpoint_durability == "async",
-            keep=used.checkpoint_keep,
-        )
         shared = SharedState(state)
         changed(
             shared, {ITERATION: position.iterations, RUN_ID: run.run_id, VERSION: self._version}
         )
-        return _Live(
-            Run(self._plan, used, self._reducers, shared, position, recorder, listener), used
+        contents = Contents(self._plan, shared, position)
+        recorder = Recorder(
+            self._store,
+            run,
+            contents,
+            every_step=self._every_step or used.checkpoint_enabled,
+            is_behind=used.checkpoint_durability == "async",
+            keep=used.checkpoint_keep,
         )
+        moved = Run(
+            self._plan, used, self._reducers, shared, position, contents, recorder, listener
+        )
+        return _Live(moved, used)
+
+    @property
+    def _stored_as(self) -> str:
+        return self._name
+
+    async def _time_out(self, run_id: str) -> None:
+        await self._answer(run_id, None, None, None, timed_out=True)
 
     async def _load(self, run_id: str, seq: int | None = None) -> Loaded:
-        stored = await self._store.load(run_id, seq)
-        if stored is None:
-            what = run_id if seq is None else f"{run_id} at checkpoint {seq}"
-            raise WorkflowNotFoundError(
-                what, hint="it may have been pruned; see the store's runs()"
-            )
-        if stored.run.graph != self._name:
-            raise WorkflowStateError(
-                f"run {run_id!r} belongs to graph {stored.run.graph!r}, not to {self._name!r}"
-            )
-        if stored.run.version != self._version:
-            raise WorkflowVersionMismatchError(self._name, self._version, stored.run.version)
+        stored = await self._stored(run_id, seq)
+        self._refuse_other_version(stored.run)
         return load(stored, self._plan, lambda state, update: apply(state, update, self._reducers))
 
     async def _drive(self, live: _Live, *, fresh: bool) -> Result[GraphResult, GraphExecutionError]:
@@ -598,11 +551,9 @@ class WorkflowEngine:
             await self._expire_old(live.config)
             with anyio.CancelScope() as live.scope:
                 await self._walk(live, fresh=fresh)
-            error = self._stopped(live)
+            error = self._find_stop(live)
             if error is None and not run.position.paused:
-                await run.recorder.end(
-                    GraphRunStatus.COMPLETED, run.state, run.position, changes=run.changes
-                )
+                await run.recorder.end(GraphRunStatus.COMPLETED, run.contents.nodes)
         except Exception as failure:  # noqa: BLE001 - the boundary: every failure is an Err
             error = _as_graph_error(failure, run)
         finally:
@@ -614,9 +565,9 @@ class WorkflowEngine:
         if run.position.paused:
             raise await self._end_paused(live)
         result = self._result(live, (anyio.current_time() - started) * 1000)
-        if not self._announcer.is_silent:
-            await self._announcer.moved(run_id, "running", "completed")
-            await self._announcer.completed(run_id)
+        if not self._emitter.is_silent:
+            await self._emitter.emit_moved(run_id, "running", "completed")
+            await self._emitter.emit_completed(run_id)
         return Ok(result)
 
     async def _walk(self, live: _Live, *, fresh: bool) -> None:
@@ -626,16 +577,17 @@ class WorkflowEngine:
         live.watch = watch
         try:
             if fresh and run.recorder.every_step:
-                await run.recorder.start(run.state, run.position)
-            if fresh and not self._announcer.is_silent:
-                await self._announcer.started(run.recorder.run.run_id)
+                await run.recorder.start()
+            if fresh and not self._emitter.is_silent:
+                await self._emitter.emit_started(run.recorder.run.run_id)
             await run.walk(watch)
             if run.position.paused:
-                await run.recorder.pause(run.changes, run.state, run.position)
+                dues = (pause.due_at for pause in run.position.paused)
+                await run.recorder.pause(run.contents.nodes, dues)
         finally:
             watch.stop()
 
-    def _stopped(self, live: _Live) -> GraphExecutionError | None:
+    def _find_stop(self, live: _Live) -> GraphExecutionError | None:
         """Why the scope of the run was cancelled, if it was."""
         run, watch = live.run, live.watch
         facts: dict[str, Any] = {"state": run.shown(), "run_id": run.recorder.run.run_id}
@@ -653,26 +605,16 @@ class WorkflowEngine:
     async def _end_failed(
         self, live: _Live, error: GraphExecutionError
     ) -> Result[GraphResult, GraphExecutionError]:
-        run = live.run
-        cancelled = isinstance(error, GraphCancelledError)
-        status = GraphRunStatus.CANCELLED if cancelled else GraphRunStatus.FAILED
-        # Whoever lost the run to another process does not say how it ended.
-        if not isinstance(error.cause, CheckpointConflictError):
-            try:
-                await run.recorder.end(status, run.state, run.position, error=str(error))
-            except Exception as second:  # noqa: BLE001 - both are told
-                error.add_note(f"and the store could not be told: {second}")
         live.write_back()
-        if not self._announcer.is_silent:
-            await self._announcer.moved(run.recorder.run.run_id, "running", status.value)
-            await self._announcer.failed(run.recorder.run.run_id, error)
+        live.cancelled = isinstance(error, GraphCancelledError)
+        await self._record_failure(live, error)
         return Err(error)
 
     async def _end_paused(self, live: _Live) -> HumanInputRequiredError:
         run_id = live.run.recorder.run.run_id
         self._paused_here[run_id] = None
         live.write_back()
-        await self._announcer.moved(run_id, "running", "paused")
+        await self._emitter.emit_moved(run_id, "running", "paused")
         return self._pause_of(live.run)
 
     def _pause_of(self, run: Run) -> HumanInputRequiredError:
@@ -721,24 +663,25 @@ class WorkflowEngine:
                 f"run {run_id!r} is {loaded.run.status.value}, not paused",
                 hint="it was answered already; use recover(run_id) when its process is gone",
             )
-        live = self._continued(loaded, config)
-        pause = self._paused_at(loaded, node, timed_out=timed_out)
+        live = self._continue(loaded, config)
+        pause = self._find_pause(loaded, node, timed_out=timed_out)
         visit = pause.token.visit
         check = getattr(self._plan.nodes[pause.token.at], "check_answer", None)
         if check is not None and not timed_out:
             check(response, pause.remember)  # before it is stored: a wrong answer loses nothing
         try:
-            await live.run.recorder.answer(visit, response, timed_out=timed_out)
+            change = {"r": [visit, response, timed_out]}
+            await live.recorder.add(change, status=GraphRunStatus.RUNNING)
         except CheckpointConflictError as conflict:
             raise WorkflowStateError(
-                f"somebody else answered run {run_id!r} at the same moment"
+                f"another caller answered run {run_id!r} at the same moment"
             ) from conflict
         loaded.position.answered(visit, response, timed_out=timed_out)
         self._paused_here.pop(run_id, None)
-        await self._announcer.moved(run_id, "paused", "running")
+        await self._emitter.emit_moved(run_id, "paused", "running")
         return await self._drive(live, fresh=False)
 
-    def _paused_at(self, loaded: Loaded, node: str | None, *, timed_out: bool) -> Pause:
+    def _find_pause(self, loaded: Loaded, node: str | None, *, timed_out: bool) -> Pause:
         paused = loaded.position.paused
         if timed_out:
             return min(
@@ -797,15 +740,14 @@ class WorkflowEngine:
             await self._store.expire(now - config.checkpoint_ttl)
 
 
-class _Live:
+class _Live(LiveRun):
     """A run that this engine works on."""
 
     def __init__(self, run: Run, config: GraphConfig) -> None:
         self.run = run
+        self.recorder = run.recorder
         self.config = config
-        self.scope: anyio.CancelScope | None = None
         self.watch: Watch | None = None
-        self.cancelled = False
         # the user's own object, brought up to date when the run stops
         self.given: WorkflowState | None = None
 
@@ -829,7 +771,7 @@ def _bind(nodes: dict[str, Any], container: Services | None) -> list[GraphProble
             problems.append(GraphProblem(text, "give build(container=...)"))
             continue
         try:
-            nodes[name] = node.bound(container)
+            nodes[name] = node.bind(container)
         except LexigramError as error:
             fix = error.hint or "bind it in a module this one can see"
             problems.append(GraphProblem(f"node {name!r}: {error}", fix))

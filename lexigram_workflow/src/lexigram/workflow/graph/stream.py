@@ -57,10 +57,10 @@ class NodeStream:
             task.cancel()
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([task])
-        self.result = _taken(ended)
+        self.result = _unwrap(ended)
 
 
-def _taken(ended: Result[GraphResult, GraphExecutionError]) -> GraphResult:
+def _unwrap(ended: Result[GraphResult, GraphExecutionError]) -> GraphResult:
     if isinstance(ended, Err):
         raise ended.error
     return ended.value

@@ -12,6 +12,6 @@ MIGRATIONS = Migrations(
     versions="lexigram.workflow.migrations.versions",
     metadata=(
         "lexigram.workflow.tables:metadata",
-        "lexigram.workflow.durable.store_document_tables:metadata",
+        "lexigram.workflow.durable.store.document_tables:metadata",
     ),
 )

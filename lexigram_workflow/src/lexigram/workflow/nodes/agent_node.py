@@ -6,7 +6,7 @@ from typing import Any
 
 from lexigram.contracts.ai import AgentExecutorProtocol, AgentProtocol
 from lexigram.workflow.graph.node import AbstractWorkflowNode, NodeType
-from lexigram.workflow.nodes.answers import value_of
+from lexigram.workflow.nodes._answers import value_of
 
 
 class AgentNode(AbstractWorkflowNode):

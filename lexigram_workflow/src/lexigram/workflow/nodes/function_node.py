@@ -42,7 +42,7 @@ class FunctionNode(AbstractWorkflowNode):
         # the services are the parameters that a container must fill
         self._state_name, self.services = first_and_services(function, "the state")
 
-    def bound(self, container: Services) -> FunctionNode:
+    def bind(self, container: Services) -> FunctionNode:
         """This node with its services from a container; raises when one cannot be had."""
         other = copy.copy(self)
         other._call = container.entry(self._function, given=[self._state_name])  # noqa: SLF001 - a copy

@@ -6,7 +6,7 @@ from typing import Any
 
 from lexigram.workflow.errors import HumanInputRequiredError
 from lexigram.workflow.graph.node import AbstractWorkflowNode, NodeType
-from lexigram.workflow.nodes.templates import rendered
+from lexigram.workflow.nodes._templates import rendered
 
 
 class HumanNode(AbstractWorkflowNode):
@@ -40,12 +40,12 @@ class HumanNode(AbstractWorkflowNode):
         """The answer, or HumanInputRequiredError."""
         if "_answer" in state:
             return {self._output_key: state["_answer"]}
-        known = self._known(state)
+        known = self._find_known_answer(state)
         if known is not None:
             return {self._output_key: known}
         raise HumanInputRequiredError(self._question(state), node=self.name)
 
-    def _known(self, state: dict[str, Any]) -> Any:
+    def _find_known_answer(self, state: dict[str, Any]) -> Any:
         if self._resume_key is not None:
             return state.get(self._resume_key)
         if "_visit" in state:

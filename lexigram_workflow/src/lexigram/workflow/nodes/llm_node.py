@@ -6,8 +6,8 @@ from typing import Any
 
 from lexigram.contracts.ai import LLMClientProtocol, LLMMessage
 from lexigram.workflow.graph.node import AbstractWorkflowNode, NodeType
-from lexigram.workflow.nodes.answers import value_of
-from lexigram.workflow.nodes.templates import rendered
+from lexigram.workflow.nodes._answers import value_of
+from lexigram.workflow.nodes._templates import rendered
 
 
 class LLMNode(AbstractWorkflowNode):

@@ -9,7 +9,7 @@ from lexigram.contracts.workflow.checkpoints import CheckpointStoreProtocol
 from lexigram.contracts.workflow.protocols import ApprovalProtocol
 from lexigram.workflow.errors import WorkflowNotFoundError
 from lexigram.workflow.graph.node import AbstractWorkflowNode, NodeType
-from lexigram.workflow.nodes.answers import PAUSED_AT, marked_pause, value_of
+from lexigram.workflow.nodes._answers import PAUSED_AT, mark_pause, value_of
 
 if TYPE_CHECKING:
     from lexigram.workflow.pipeline.pipeline import Pipeline
@@ -31,16 +31,16 @@ class PipelineNode(AbstractWorkflowNode):
         self._output_key = output_key
         self.writes = frozenset({output_key})
 
-    def kept_in(self, store: CheckpointStoreProtocol, *, every_step: bool) -> PipelineNode:
+    def keep_in(self, store: CheckpointStoreProtocol, *, every_step: bool) -> PipelineNode:
         """This node with its runs in the store of the graph."""
         other = copy.copy(self)
-        other._pipeline = self._pipeline.kept_in(store, every_step=every_step)  # noqa: SLF001 - a copy
+        other._pipeline = self._pipeline.keep_in(store, every_step=every_step)  # noqa: SLF001 - a copy
         return other
 
-    def equipped(self, *, approvals: ApprovalProtocol | None) -> PipelineNode:
+    def equip(self, *, approvals: ApprovalProtocol | None) -> PipelineNode:
         """This node with the approvals of the application."""
         other = copy.copy(self)
-        other._pipeline = self._pipeline.equipped(approvals=approvals)  # noqa: SLF001 - a copy
+        other._pipeline = self._pipeline.equip(approvals=approvals)  # noqa: SLF001 - a copy
         return other
 
     async def execute(self, state: dict[str, Any]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class PipelineNode(AbstractWorkflowNode):
         if "_visit" not in state:
             return await self._pipeline.execute(facts)
         run_id = f"{state['_run_id']}/{self.name}.{state['_visit']}"
-        with marked_pause():
+        with mark_pause():
             try:
                 if "_answer" in state:
                     at = state["_pause"].get(PAUSED_AT)

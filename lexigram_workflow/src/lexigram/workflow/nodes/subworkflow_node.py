@@ -9,7 +9,7 @@ from lexigram.contracts.workflow.checkpoints import CheckpointStoreProtocol
 from lexigram.contracts.workflow.protocols import ApprovalProtocol
 from lexigram.workflow.errors import WorkflowNotFoundError
 from lexigram.workflow.graph.node import AbstractWorkflowNode, NodeType
-from lexigram.workflow.nodes.answers import PAUSED_AT, marked_pause, value_of
+from lexigram.workflow.nodes._answers import PAUSED_AT, mark_pause, value_of
 
 if TYPE_CHECKING:
     from lexigram.workflow.graph.engine import WorkflowEngine
@@ -39,38 +39,40 @@ class SubworkflowNode(AbstractWorkflowNode):
         self._output_key = output_key
         self.writes = frozenset({output_key})
 
-    def kept_in(self, store: CheckpointStoreProtocol, *, every_step: bool) -> SubworkflowNode:
+    def keep_in(self, store: CheckpointStoreProtocol, *, every_step: bool) -> SubworkflowNode:
         """This node with its runs in the store of the outer engine."""
         other = copy.copy(self)
-        other._workflow = self._workflow.kept_in(store, every_step=every_step)  # noqa: SLF001 - a copy
+        other._workflow = self._workflow.keep_in(store, every_step=every_step)  # noqa: SLF001 - a copy
         return other
 
-    def equipped(self, *, approvals: ApprovalProtocol | None) -> SubworkflowNode:
+    def equip(self, *, approvals: ApprovalProtocol | None) -> SubworkflowNode:
         """This node with the approvals of the application."""
         other = copy.copy(self)
-        other._workflow = self._workflow.equipped(approvals=approvals)  # noqa: SLF001 - a copy
+        other._workflow = self._workflow.equip(approvals=approvals)  # noqa: SLF001 - a copy
         return other
 
     async def execute(self, state: dict[str, Any]) -> dict[str, Any]:
         """Run it, or go on with the inner run of this visit."""
         if "_visit" not in state:
-            return self._taken(await self._begin(state, None))
+            return self._unwrap(await self._begin(state, None))
         run_id = f"{state['_run_id']}/{self.name}.{state['_visit']}"
-        with marked_pause():
+        with mark_pause():
             try:
                 if "_answer" in state:
                     at = state["_pause"].get(PAUSED_AT)
-                    return self._taken(await self._workflow.resume_at(run_id, state["_answer"], at))
+                    return self._unwrap(
+                        await self._workflow.resume_at(run_id, state["_answer"], at)
+                    )
                 if state.get("_timed_out"):
-                    return self._taken(await self._workflow.time_out(run_id))
-                return self._taken(await self._workflow.recover(run_id))
+                    return self._unwrap(await self._workflow.time_out(run_id))
+                return self._unwrap(await self._workflow.recover(run_id))
             except WorkflowNotFoundError:
-                return self._taken(await self._begin(state, run_id))
+                return self._unwrap(await self._begin(state, run_id))
 
     async def _begin(self, state: dict[str, Any], run_id: str | None) -> Any:
         given = {k: v for k, v in state.items() if k[:1] != "_" and k not in ("input", "output")}
         message = state.get(self._input_key, "")
         return await self._workflow.execute(message, given, run_id=run_id)
 
-    def _taken(self, result: Any) -> dict[str, Any]:
+    def _unwrap(self, result: Any) -> dict[str, Any]:
         return {self._output_key: value_of(result, "output")}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, Protocol, Self
 
 import anyio
 
 from lexigram import clock
-from lexigram.concurrency import as_failure
+from lexigram.concurrency import as_failure, call
 from lexigram.contracts.core.result import Err, Ok, Result
 from lexigram.contracts.workflow.checkpoints import CheckpointStoreProtocol
 from lexigram.contracts.workflow.protocols import ApprovalProtocol
@@ -43,8 +45,8 @@ class Resilience(Protocol):
 class PipelineStep(ABC):
     """One step: subclass it and define ``execute``; the other methods have a sound default.
 
-    ``timeout`` is for the step as a whole, all tries of ``resilience`` included. Methods may
-    return a plain value instead of a Result; an exception is an Err.
+    ``timeout`` is for ``execute``, all tries of ``resilience`` included, and for each call of the
+    other methods. Methods may return a plain value instead of a Result; an exception is an Err.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class PipelineStep(ABC):
         """Called when a step that began is over, however it ended; an Err fails the step."""
         return None
 
-    def bound(self, place: Place) -> Self:
+    def bind(self, place: Place) -> Self:
         """This step as it runs in a place: with its services, its store, its approvals."""
         return self
 
@@ -125,7 +127,7 @@ class Place:
 
     def all(self, steps: Sequence[PipelineStep]) -> list[PipelineStep]:
         """The steps as they run here."""
-        return [step.bound(self) for step in steps]
+        return [step.bind(self) for step in steps]
 
 
 def changed(step: PipelineStep, facts: Mapping[str, Any]) -> Any:
@@ -135,10 +137,13 @@ def changed(step: PipelineStep, facts: Mapping[str, Any]) -> Any:
     return other
 
 
-async def attempt(step: PipelineStep, context: PipelineContext) -> StepExecutionResult:
+async def attempt(
+    step: PipelineStep, context: PipelineContext, host: asyncio.Task[Any] | None = None
+) -> StepExecutionResult:
     """Run one step with everything around it, note how it went, and keep that.
 
-    Only a pause, a failure to keep it and cancellation are raised.
+    Only a pause, a failure to keep it and cancellation are raised. ``host`` is the task that runs
+    steps side by side, where this is one of them.
     """
     name, progress = step.name, context.progress
     if name in progress.finished:
@@ -146,23 +151,21 @@ async def attempt(step: PipelineStep, context: PipelineContext) -> StepExecution
         return done
     started = monotonic()
     outcome: Any
+    # With nothing around it, the rest of this module is for nothing.
+    work = step.execute if step.is_plain else partial(_with_all_around, step)
     try:
-        if step.is_plain:
-            outcome = await step.execute(context)  # the rest of this module for nothing around it
-        else:
-            outcome = await _with_all_around(step, context)
+        outcome = await call(work, context, host=host)
     except HumanInputRequiredError as pause:
         if not step.inner_steps:
             progress.waiting[name] = pause.due(clock.timestamp())
         raise
-    except BaseException as error:
-        failure = as_failure(error)
-        if failure is None:
-            context.executions[name] = StepExecutionResult(
-                name, StepStatus.SKIPPED, skipped_reason=CANCELLED
-            )
-            raise
-        outcome = Err(failure)
+    except Exception as error:  # noqa: BLE001 - the boundary to code of the user
+        outcome = Err(error)
+    except BaseException:
+        context.executions[name] = StepExecutionResult(
+            name, StepStatus.SKIPPED, skipped_reason=CANCELLED
+        )
+        raise
     spent = monotonic() - started
     if outcome.__class__ is Err:
         failed = as_exception(name, outcome.error)
@@ -177,7 +180,7 @@ async def attempt(step: PipelineStep, context: PipelineContext) -> StepExecution
         progress.finished[name] = "c"
     context.executions[name] = done
     if progress.recorder is not None and done.error is None:
-        await progress.recorder.finished(name)
+        await progress.recorder.share([name], progress.recorder.step)
     return done
 
 
@@ -189,7 +192,7 @@ def resumed(name: str, context: PipelineContext) -> StepExecutionResult:
 
 
 async def _with_all_around(step: PipelineStep, context: PipelineContext) -> Any:
-    skips = as_result(await step.should_skip(context))
+    skips = as_result(await _call_within_limit(step, step.should_skip, context))
     if isinstance(skips, Err):
         return skips
     return _SKIP if skips.value else await _outcome(step, context)
@@ -198,9 +201,9 @@ async def _with_all_around(step: PipelineStep, context: PipelineContext) -> Any:
 async def _outcome(step: PipelineStep, context: PipelineContext) -> Result[Any, Exception]:
     """Execute, recover, clean up: in this order, the last of them always."""
     try:
-        outcome = await _executed(step, context)
+        outcome = await _execute(step, context)
         if isinstance(outcome, Err):
-            outcome = await _recovered(step, context, outcome.error)
+            outcome = await _recover(step, context, outcome.error)
     except HumanInputRequiredError:
         raise  # it is not over
     except BaseException:
@@ -208,12 +211,9 @@ async def _outcome(step: PipelineStep, context: PipelineContext) -> Result[Any, 
             await _clean_up_cancelled(step, context)
         raise
     try:
-        cleaned = as_result(await step.cleanup(context))
-    except BaseException as error:
-        failure = as_failure(error)
-        if failure is None:
-            raise
-        cleaned = Err(failure)
+        cleaned = as_result(await _call_within_limit(step, step.cleanup, context))
+    except Exception as error:  # noqa: BLE001 - the boundary to code of the user
+        cleaned = Err(error)
     if isinstance(cleaned, Ok):
         return outcome
     left = as_exception(step.name, cleaned.error)
@@ -226,7 +226,7 @@ async def _outcome(step: PipelineStep, context: PipelineContext) -> Result[Any, 
 
 async def _clean_up_cancelled(step: PipelineStep, context: PipelineContext) -> None:
     try:
-        cleaned = as_result(await step.cleanup(context))
+        cleaned = as_result(await _call_within_limit(step, step.cleanup, context))
     except BaseException as error:
         # the cancellation goes on, whatever this is
         if isinstance(error, KeyboardInterrupt):
@@ -237,12 +237,12 @@ async def _clean_up_cancelled(step: PipelineStep, context: PipelineContext) -> N
         _log.error("step %r was cancelled, and cleaning up failed: %s", step.name, cleaned.error)
 
 
-async def _executed(step: PipelineStep, context: PipelineContext) -> Result[Any, Exception]:
+async def _execute(step: PipelineStep, context: PipelineContext) -> Result[Any, Exception]:
     try:
         if step.timeout is None:
-            return await _called(step, context)
+            return await _call(step, context)
         with anyio.move_on_after(step.timeout) as limit:
-            return await _called(step, context)
+            return await _call(step, context)
         assert limit.cancelled_caught
         text = f"step {step.name!r} took longer than {step.timeout:g} s"
         return Err(WorkflowTimeoutError(text, step.name, hint="make it quicker, or raise timeout"))
@@ -255,7 +255,7 @@ async def _executed(step: PipelineStep, context: PipelineContext) -> Result[Any,
         return Err(failure)
 
 
-async def _called(step: PipelineStep, context: PipelineContext) -> Result[Any, Exception]:
+async def _call(step: PipelineStep, context: PipelineContext) -> Result[Any, Exception]:
     if step.resilience is None:
         result = as_result(await step.execute(context))
         return Err(as_exception(step.name, result.error)) if isinstance(result, Err) else result
@@ -268,28 +268,20 @@ async def _called(step: PipelineStep, context: PipelineContext) -> Result[Any, E
 async def _raising(step: PipelineStep, context: PipelineContext) -> Any:
     """What protects a step counts exceptions: so an Err is one here, and a pause is none."""
     try:
-        result = as_result(await step.execute(context))
+        result = as_result(await call(step.execute, context))
     except HumanInputRequiredError as pause:
         return pause
-    except BaseException as error:
-        failure = as_failure(error)
-        if failure is None or failure is error:
-            raise
-        raise failure from error  # counted like any other
     if isinstance(result, Err):
         raise as_exception(step.name, result.error)
     return result.value
 
 
-async def _recovered(
+async def _recover(
     step: PipelineStep, context: PipelineContext, error: Exception
 ) -> Result[Any, Exception]:
     try:
-        answer = await step.on_error(context, error)
-    except BaseException as raised:
-        failure = as_failure(raised)
-        if failure is None:
-            raise
+        answer = await _call_within_limit(step, step.on_error, context, error)
+    except Exception as failure:  # noqa: BLE001 - the boundary to code of the user
         if failure is not error and failure.__cause__ is None and failure is not error.__cause__:
             failure.__cause__ = error
         return Err(failure)
@@ -297,6 +289,12 @@ async def _recovered(
         return Err(error)
     result = as_result(answer)
     return Err(as_exception(step.name, result.error)) if isinstance(result, Err) else result
+
+
+async def _call_within_limit(step: PipelineStep, method: Callable[..., Any], *args: Any) -> Any:
+    """Call what surrounds ``execute``: each call has the time limit of the step."""
+    name = f"{method.__name__}() of step {step.name!r}"
+    return await call(method, *args, timeout=step.timeout, name=name)
 
 
 def as_result(value: Any) -> Result[Any, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 
 if TYPE_CHECKING:
-    from lexigram.workflow.pipeline.recorder import PipelineRecorder
+    from lexigram.workflow.runs._recorder import Recorder
 
 # Where the outcomes of steps and the time of the run are found in the metadata.
 STEP_RESULTS = "step_results"
@@ -52,7 +52,7 @@ class Progress:
     answers: dict[str, Any] = field(factory=dict[str, Any])
     # steps that waited, and nobody answered in time
     timed_out: set[str] = field(factory=set[str])
-    recorder: PipelineRecorder | None = None
+    recorder: Recorder | None = None
     is_running: bool = False
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from lexigram.contracts.core.result import Err, Ok
 from lexigram.workflow.approval.chain import ApprovalChain
 from lexigram.workflow.errors import WorkflowNotFoundError, WorkflowStepError
-from lexigram.workflow.nodes.answers import value_of
+from lexigram.workflow.nodes._answers import value_of
 from lexigram.workflow.pipeline.base import PipelineStep, Place, Resilience, changed
 from lexigram.workflow.pipeline.context import PipelineContext
 
@@ -56,11 +56,11 @@ class GraphStep(PipelineStep):
         except WorkflowNotFoundError:
             return Ok(value_of(await self._begin(context, run_id), "output"))
 
-    def bound(self, place: Place) -> Self:
+    def bind(self, place: Place) -> Self:
         """With its runs in the store of the pipeline."""
-        workflow = self._workflow.equipped(approvals=place.approvals)
+        workflow = self._workflow.equip(approvals=place.approvals)
         if place.store is not None:
-            workflow = workflow.kept_in(place.store, every_step=place.every_step)
+            workflow = workflow.keep_in(place.store, every_step=place.every_step)
         bound: Self = changed(self, {"_workflow": workflow})
         return bound
 
@@ -106,7 +106,7 @@ class ApprovalGate(PipelineStep):
         no = ", ".join(f"{name}: {status}" for name, status in said.items())
         return Err(WorkflowStepError(self.name, f"not approved ({no})", details={"answers": said}))
 
-    def bound(self, place: Place) -> Self:
+    def bind(self, place: Place) -> Self:
         """With the approvals of the application where the chain has none."""
         if self._chain.approvals is not None or place.approvals is None:
             return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import hashlib
 import json
@@ -25,21 +26,20 @@ from lexigram.contracts.workflow.checkpoints import (
 )
 from lexigram.contracts.workflow.protocols import ApprovalProtocol
 from lexigram.hooks import HookRegistry
-from lexigram.workflow.announcer import Announcer
-from lexigram.workflow.checkpoint.memory import InMemoryCheckpointStore
+from lexigram.workflow._emitter import WorkflowEmitter
+from lexigram.workflow._limits import is_time_limit
 from lexigram.workflow.errors import (
-    CheckpointConflictError,
     GraphProblem,
     HumanInputRequiredError,
     PipelineExecutionError,
     PipelineValidationError,
-    WorkflowNotFoundError,
     WorkflowStateError,
     WorkflowTimeoutError,
-    WorkflowVersionMismatchError,
 )
 from lexigram.workflow.nodes.function_node import Services
-from lexigram.workflow.pipeline import picture
+from lexigram.workflow.pipeline import _diagram
+from lexigram.workflow.pipeline._plan import every, ordered, problems_of, time_limit_problem
+from lexigram.workflow.pipeline._position import Loaded, Position, load
 from lexigram.workflow.pipeline.base import PipelineStep, Place, attempt, resumed
 from lexigram.workflow.pipeline.context import (
     STEP_RESULTS,
@@ -49,22 +49,16 @@ from lexigram.workflow.pipeline.context import (
     StepExecutionResult,
     StepStatus,
 )
-from lexigram.workflow.pipeline.plan import every, ordered, problems_of
-from lexigram.workflow.pipeline.recorder import (
-    PREFIX,
-    CacheKeeper,
-    Keeper,
-    PipelineRecorder,
-    StoredPipelineRun,
-    StoreKeeper,
-)
+from lexigram.workflow.runs._recorder import PIPELINE_PREFIX, LiveRun, RecordedRuns, Recorder
+from lexigram.workflow.runs._store_cache import CacheCheckpointStore
+from lexigram.workflow.runs.memory import InMemoryCheckpointStore
 
 _MISSING: Any = object()
 
 Store = CacheBackendProtocol | CheckpointStoreProtocol
 
 
-class Pipeline:
+class Pipeline(RecordedRuns):
     """Steps that are ready to run, as often and as often at once as you like.
 
     One after the other: dependencies first, else in the order of the list; with ``concurrent``
@@ -199,34 +193,17 @@ class Pipeline:
         """Go on with a run whose pause is over without an answer; any other as ``resume`` does."""
         return await self._go_on(run_id, _MISSING, None, fail_fast=fail_fast, in_time=False)
 
-    async def time_out_pauses(self, *, limit: int = 100) -> list[str]:
-        """Go on with the runs whose pause is over without an answer; their ids.
-
-        Call it now and then, in one process or several. The steps that paused decide, by
-        ``context.timed_out``. Runs in a cache cannot be found this way.
-        """
-        done: list[str] = []
-        for run_id in await self._keeper.overdue(self._name, limit):
-            try:
-                await self.time_out(run_id)
-            except HumanInputRequiredError:
-                pass  # it asked somebody else, and waits again
-            except (WorkflowStateError, WorkflowVersionMismatchError):
-                continue  # somebody answered at the same moment, or it is not ours to continue
-            done.append(run_id)
-        return done
-
     async def resume_at(
         self, run_id: str, response: Any, checkpoint: int | None
     ) -> Result[PipelineContext, Exception]:
         """Answer the pause that was kept as ``checkpoint``; go on without it when that is over.
 
-        For whoever keeps the answer too and gives it again after a crash: a later question must
+        For callers that store the answer too and give it again after a crash: a later question must
         not get it.
         """
-        stored = await self._load(run_id)
-        is_there = stored.run.status is GraphRunStatus.PAUSED
-        if is_there and checkpoint in (None, stored.seq):
+        loaded = await self._load(run_id)
+        is_there = loaded.run.status is GraphRunStatus.PAUSED
+        if is_there and checkpoint in (None, loaded.seq):
             return await self.resume(run_id, response)
         return await self.resume(run_id)
 
@@ -238,65 +215,48 @@ class Pipeline:
         *,
         fail_fast: bool,
         in_time: bool = True,
+        must_be_paused: bool = False,
     ) -> Result[PipelineContext, Exception]:
         self._ready()
-        stored = await self._load(run_id)
-        if stored.run.version != self._version:
-            raise WorkflowVersionMismatchError(self._name, self._version, stored.run.version)
-        status = stored.run.status
+        loaded = await self._load(run_id)
+        self._refuse_other_version(loaded.run)
+        status = loaded.run.status
+        if must_be_paused and status is not GraphRunStatus.PAUSED:
+            raise WorkflowStateError(f"run {run_id!r} is {status.value}, not paused")
         if status is GraphRunStatus.CANCELLED:
             raise WorkflowStateError(f"run {run_id!r} was cancelled", hint="start a new one")
         known = {item.name for item in every(self._steps)}
-        gone = [name for name in stored.finished if name not in known]
+        gone = [name for name in loaded.finished if name not in known]
         if gone:
             raise WorkflowStateError(
                 f"run {run_id!r} finished {', '.join(map(repr, gone))}, which this pipeline lacks",
                 hint="raise its version when steps change, and finish old runs with the old one",
             )
-        context = PipelineContext(self._name, stored.results, stored.metadata, run_id=run_id)
-        context.progress.finished, context.progress.ways = stored.finished, stored.ways
+        context = loaded.context(self._name)
         if response is not _MISSING:
-            context.answers[_waiting_step(stored, step)] = response
+            context.answers[_waiting_step(loaded, step)] = response
         if not in_time and status is GraphRunStatus.PAUSED:
             now = clock.timestamp()
-            context.timed_out.update(name for name, due in stored.dues.items() if due <= now)
-        live = self._live_run(context, fail_fast=fail_fast, run=stored.run)
-        live.recorder.continues(stored)
+            context.timed_out.update(name for name, due in loaded.dues.items() if due <= now)
+        live = self._live_run(context, fail_fast=fail_fast, run=loaded.run)
+        live.recorder.follow(loaded.stored)
         if status is GraphRunStatus.COMPLETED:
-            for name in stored.finished:
+            for name in loaded.finished:
                 context.executions[name] = resumed(name, context)
             return Ok(context)
         if status is not GraphRunStatus.RUNNING:
-            await live.recorder.resumed()
-            await self._announcer.moved(run_id, status.value, "running")
+            await live.recorder.resume()
+            await self._emitter.emit_moved(run_id, status.value, "running")
         return await self._drive(live, fresh=False)
-
-    async def cancel(self, run_id: str) -> bool:
-        """Stop a run of this object, or any that is paused. False when there is none."""
-        live = self._live.get(run_id)
-        if live is not None and live.scope is not None:
-            live.cancelled = True
-            live.scope.cancel()
-            return True
-        stored = await self._keeper.load(self._name, run_id)
-        if stored is None or stored.run.status is not GraphRunStatus.PAUSED:
-            return False
-        context = PipelineContext(self._name, stored.results, stored.metadata, run_id=run_id)
-        recorder = self._recorder(context, stored.run)
-        recorder.continues(stored)
-        await recorder.ended(GraphRunStatus.CANCELLED, "cancelled")
-        await self._announcer.moved(run_id, "paused", "cancelled")
-        return True
 
     # --- looking at it ---
 
     async def context_of(self, run_id: str) -> PipelineContext:
         """A stored run as it stands; WorkflowNotFoundError when unknown. Nothing is run."""
-        stored = await self._load(run_id)
-        context = PipelineContext(self._name, stored.results, stored.metadata, run_id=run_id)
-        context.progress.finished = stored.finished
-        context.progress.waiting = {name: stored.dues.get(name) for name in stored.waiting}
-        for name, how in stored.finished.items():
+        loaded = await self._load(run_id)
+        context = loaded.context(self._name)
+        context.progress.waiting = {name: loaded.dues.get(name) for name in loaded.waiting}
+        for name, how in loaded.finished.items():
             status = StepStatus.COMPLETED if how == "c" else StepStatus.SKIPPED
             value = context.get_result(name)
             context.executions[name] = StepExecutionResult(name, status, value)
@@ -304,15 +264,15 @@ class Pipeline:
 
     def to_dot(self, context: PipelineContext | None = None) -> str:
         """The pipeline for Graphviz, coloured by how the steps of a context went."""
-        return picture.dot(self._name, self._steps, self._drawn(), _outcomes(context))
+        return _diagram.dot(self._name, self._steps, self._list_drawn_steps(), _outcomes(context))
 
     def to_mermaid(self, context: PipelineContext | None = None) -> str:
         """The pipeline as a mermaid flowchart, coloured by how the steps of a context went."""
-        return picture.mermaid(self._steps, self._drawn(), _outcomes(context))
+        return _diagram.mermaid(self._steps, self._list_drawn_steps(), _outcomes(context))
 
     # --- other places ---
 
-    def kept_in(self, store: CheckpointStoreProtocol, *, every_step: bool) -> Pipeline:
+    def keep_in(self, store: CheckpointStoreProtocol, *, every_step: bool) -> Pipeline:
         """This pipeline with its runs in a store; itself when it was given one of its own."""
         if self._parts.store is not None:
             return self
@@ -321,7 +281,7 @@ class Pipeline:
         other._use(self._parts, every_step=every_step, store=store)  # noqa: SLF001 - the same
         return other
 
-    def equipped(
+    def equip(
         self,
         *,
         container: Services | None = None,
@@ -335,6 +295,7 @@ class Pipeline:
         own = self._parts
         other._steps = list(self._steps)  # noqa: SLF001 - another one of this class
         other._timeout = timeout if self._timeout is None else self._timeout  # noqa: SLF001
+        other._check(other._steps)  # noqa: SLF001 - the time limit is another one
         parts = _Parts(
             container if own.container is None else own.container,
             approvals if own.approvals is None else own.approvals,
@@ -351,26 +312,29 @@ class Pipeline:
     # --- how ---
 
     def _check(self, steps: Sequence[PipelineStep]) -> None:
-        _refuse(self._name, problems_of(steps))
+        problems = problems_of(steps)
+        if not is_time_limit(self._timeout):
+            problems.append(time_limit_problem("the pipeline", self._timeout))
+        _refuse(self._name, problems)
 
     def _use(
         self, parts: _Parts, *, every_step: bool, store: CheckpointStoreProtocol | None = None
     ) -> None:
         """Begin anew in another place."""
+        super().__init__()
         self._parts = parts
         self._every_step = every_step
         self._borrowed = store
         used = store if parts.store is None else parts.store  # an empty cache is falsy
+        if used is None:
+            used = InMemoryCheckpointStore()
         if isinstance(used, CheckpointStoreProtocol):
-            self._keeper: Keeper = StoreKeeper(used)
             self._inner_store: CheckpointStoreProtocol | None = used
-        elif used is not None:
-            self._keeper, self._inner_store = CacheKeeper(used), None
+            self._store: CheckpointStoreProtocol = used
         else:
-            self._inner_store = InMemoryCheckpointStore()
-            self._keeper = StoreKeeper(self._inner_store)
-        self._announcer = Announcer(self._name, "pipeline", parts.events, parts.hooks)
-        self._live: dict[str, _Live] = {}
+            # Runs inside of steps keep their own: a cache has the runs of this pipeline only.
+            self._inner_store, self._store = None, CacheCheckpointStore(used, self._stored_as)
+        self._emitter = WorkflowEmitter(self._name, "pipeline", parts.events, parts.hooks)
         self._order = None
 
     def _ready(self) -> list[PipelineStep]:
@@ -385,7 +349,7 @@ class Pipeline:
             self._order = order
         return self._order
 
-    def _drawn(self) -> list[PipelineStep] | None:
+    def _list_drawn_steps(self) -> list[PipelineStep] | None:
         """The order of the steps, where it is more than their dependencies."""
         return None if self._concurrent else ordered(self._steps)
 
@@ -394,16 +358,17 @@ class Pipeline:
             return given
         return PipelineContext(self._name, metadata=dict(given or {}))
 
-    async def _load(self, run_id: str) -> StoredPipelineRun:
-        stored = await self._keeper.load(self._name, run_id)
-        if stored is None:
-            raise WorkflowNotFoundError(
-                run_id, hint="runs are kept with a checkpoint_store; a cache forgets completed ones"
-            )
-        return stored
+    @property
+    def _stored_as(self) -> str:
+        return PIPELINE_PREFIX + self._name
 
-    def _recorder(self, context: PipelineContext, run: GraphRun) -> PipelineRecorder:
-        return PipelineRecorder(self._keeper, run, context, every_step=self._every_step)
+    async def _time_out(self, run_id: str) -> None:
+        await self._go_on(
+            run_id, _MISSING, None, fail_fast=True, in_time=False, must_be_paused=True
+        )
+
+    async def _load(self, run_id: str) -> Loaded:
+        return load(await self._stored(run_id))
 
     def _live_run(
         self, context: PipelineContext, *, fail_fast: bool, run: GraphRun | None = None
@@ -413,14 +378,13 @@ class Pipeline:
         context.end_time = None
         run = run or GraphRun(
             run_id=context.run_id,
-            graph=PREFIX + self._name,
+            graph=self._stored_as,
             version=self._version,
             status=GraphRunStatus.RUNNING,
             created_at=now,
             updated_at=now,
         )
-        recorder = self._recorder(context, run)
-        return _Live(context, recorder, fail_fast)
+        return _Live(self._store, run, context, fail_fast, every_step=self._every_step)
 
     async def _drive(self, live: _Live, *, fresh: bool) -> Result[PipelineContext, Exception]:
         """Run and say how it ended; cancellation from outside passes."""
@@ -430,16 +394,16 @@ class Pipeline:
         progress.is_running = True
         started = monotonic()
         self._live[run_id] = live
-        error: Exception | None = None
+        error: PipelineExecutionError | None = None
         paused: HumanInputRequiredError | None = None
         try:
             try:
-                error = await self._limited(live, fresh=fresh)
+                error = await self._run_within_limit(live, fresh=fresh)
                 if error is None:
-                    await recorder.ended(GraphRunStatus.COMPLETED)
+                    await recorder.end(GraphRunStatus.COMPLETED)
             except HumanInputRequiredError as pause:
                 paused = pause
-                await recorder.paused()
+                await recorder.pause((), progress.waiting.values())
         except Exception as failure:  # noqa: BLE001 - the boundary: it could not be kept
             error = self._error("checkpoint", failure, context)
         finally:
@@ -450,16 +414,17 @@ class Pipeline:
             context.end_time = clock.timestamp()
             context.metadata[TOTAL_DURATION] = monotonic() - started
         if error is not None:
-            return await self._failed(live, error)
+            await self._record_failure(live, error)
+            return Err(error)
         if paused is not None:
-            await self._announcer.moved(run_id, "running", "paused")
+            await self._emitter.emit_moved(run_id, "running", "paused")
             raise _pause_of(recorder, paused) from paused
-        if not self._announcer.is_silent:
-            await self._announcer.moved(run_id, "running", "completed")
-            await self._announcer.completed(run_id)
+        if not self._emitter.is_silent:
+            await self._emitter.emit_moved(run_id, "running", "completed")
+            await self._emitter.emit_completed(run_id)
         return Ok(context)
 
-    async def _limited(self, live: _Live, *, fresh: bool) -> Exception | None:
+    async def _run_within_limit(self, live: _Live, *, fresh: bool) -> PipelineExecutionError | None:
         """Run within the time limit; why it failed, if it did."""
         context = live.context
         limit = self._timeout
@@ -467,8 +432,8 @@ class Pipeline:
         with anyio.CancelScope(deadline=deadline) as live.scope:
             if fresh and self._every_step:
                 await live.recorder.start()
-            if fresh and not self._announcer.is_silent:
-                await self._announcer.started(live.recorder.run.run_id)
+            if fresh and not self._emitter.is_silent:
+                await self._emitter.emit_started(live.recorder.run.run_id)
             await (self._at_once(live) if self._concurrent else self._one_by_one(live))
         if not live.scope.cancelled_caught:
             return self._first_failure(context)
@@ -481,7 +446,7 @@ class Pipeline:
 
     async def _one_by_one(self, live: _Live) -> None:
         for step in self._ready():
-            if live.lost and self._left_out(live, step):
+            if live.lost and self._must_leave_out(live, step):
                 continue
             done = await attempt(step, live.context)
             if done.status is StepStatus.FAILED:
@@ -495,6 +460,7 @@ class Pipeline:
         over = {step.name: anyio.Event() for step in order}
         pauses: dict[str, HumanInputRequiredError] = {}
         broken: list[Exception] = []
+        host = asyncio.current_task()
 
         async def run(step: PipelineStep) -> None:
             for name in step.dependencies:
@@ -505,9 +471,9 @@ class Pipeline:
                 pauses[step.name] = next(
                     pauses[name] for name in step.dependencies if name in pauses
                 )
-            elif not (live.lost and self._left_out(live, step)):
+            elif not (live.lost and self._must_leave_out(live, step)):
                 try:
-                    done = await attempt(step, live.context)
+                    done = await attempt(step, live.context, host)
                 except HumanInputRequiredError as pause:
                     pauses[step.name] = pause
                 except Exception as error:  # noqa: BLE001 - it could not be kept; raised below
@@ -528,7 +494,7 @@ class Pipeline:
         if pauses and not live.lost:
             raise next(iter(pauses.values()))
 
-    def _left_out(self, live: _Live, step: PipelineStep) -> bool:
+    def _must_leave_out(self, live: _Live, step: PipelineStep) -> bool:
         """Whether a step cannot run because one it depends on failed; noted."""
         lost = [name for name in step.dependencies if name in live.lost]
         if lost:
@@ -539,7 +505,7 @@ class Pipeline:
             )
         return bool(lost)
 
-    def _first_failure(self, context: PipelineContext) -> Exception | None:
+    def _first_failure(self, context: PipelineContext) -> PipelineExecutionError | None:
         ran = {step.name for step in self._ready()}
         failed = [
             done
@@ -555,27 +521,15 @@ class Pipeline:
             error.add_note(f"step {other.step_name!r} failed too: {other.error}")
         return error
 
-    def _error(self, step: str, cause: Exception, context: PipelineContext) -> Exception:
+    def _error(
+        self, step: str, cause: Exception, context: PipelineContext
+    ) -> PipelineExecutionError:
         facts = {
             "pipeline": self._name,
             "run_id": context.run_id,
             "failed_steps": context.failed_steps,
         }
         return PipelineExecutionError(step, cause, facts, hint=getattr(cause, "hint", None))
-
-    async def _failed(self, live: _Live, error: Exception) -> Result[PipelineContext, Exception]:
-        run_id = live.recorder.run.run_id
-        status = GraphRunStatus.CANCELLED if live.cancelled else GraphRunStatus.FAILED
-        # Whoever lost the run to another process does not say how it ended.
-        if not isinstance(error.__cause__, CheckpointConflictError):
-            try:
-                await live.recorder.ended(status, str(error))
-            except Exception as second:  # noqa: BLE001 - both are told
-                error.add_note(f"and the store could not be told: {second}")
-        if not self._announcer.is_silent:
-            await self._announcer.moved(run_id, "running", status.value)
-            await self._announcer.failed(run_id, error)
-        return Err(error)
 
 
 @define
@@ -589,24 +543,29 @@ class _Parts:
     store: Store | None
 
 
-class _Live:
+class _Live(LiveRun):
     """A run that this object works on."""
 
     def __init__(
-        self, context: PipelineContext, recorder: PipelineRecorder, fail_fast: bool
+        self,
+        store: CheckpointStoreProtocol,
+        run: GraphRun,
+        context: PipelineContext,
+        fail_fast: bool,
+        *,
+        every_step: bool,
     ) -> None:
+        only_last = isinstance(store, CacheCheckpointStore)
+        self.recorder = Recorder(
+            store, run, Position(context), every_step=every_step, only_last=only_last
+        )
         self.context = context
-        self.recorder = recorder
         self.fail_fast = fail_fast
-        self.scope: anyio.CancelScope | None = None
-        self.cancelled = False
         # steps that failed, and those that therefore cannot run
         self.lost: set[str] = set()
 
 
-def _pause_of(
-    recorder: PipelineRecorder, pause: HumanInputRequiredError
-) -> HumanInputRequiredError:
+def _pause_of(recorder: Recorder, pause: HumanInputRequiredError) -> HumanInputRequiredError:
     return HumanInputRequiredError(
         pause.prompt,
         node=pause.node,
@@ -620,16 +579,17 @@ def _pause_of(
     )
 
 
-def _waiting_step(stored: StoredPipelineRun, step: str | None) -> str:
-    waiting = stored.waiting if stored.run.status is GraphRunStatus.PAUSED else []
+def _waiting_step(loaded: Loaded, step: str | None) -> str:
+    run = loaded.run
+    waiting = loaded.waiting if run.status is GraphRunStatus.PAUSED else []
     if not waiting:
         raise WorkflowStateError(
-            f"run {stored.run.run_id!r} is {stored.run.status.value}, it waits for no answer",
+            f"run {run.run_id!r} is {run.status.value}, it waits for no answer",
             hint="resume(run_id) goes on without one",
         )
     if step is not None and step not in waiting:
         raise WorkflowStateError(
-            f"step {step!r} of run {stored.run.run_id!r} does not wait for an answer",
+            f"step {step!r} of run {run.run_id!r} does not wait for an answer",
             hint=f"these do: {', '.join(map(repr, waiting))}",
         )
     return step or waiting[0]

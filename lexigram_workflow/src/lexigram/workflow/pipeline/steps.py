@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -87,7 +88,7 @@ class FunctionStep(PipelineStep):
         """Call ``cleanup_func``."""
         return None if self._cleanup_func is None else await _of(self._cleanup_func, context)
 
-    def bound(self, place: Place) -> Self:
+    def bind(self, place: Place) -> Self:
         """With its services from the container."""
         if not self._services:
             return self
@@ -149,18 +150,19 @@ class ConditionalStep(PipelineStep):
             if isinstance(said, Err):
                 return said
             ways[self.name] = bool(said.value)
-            if context.progress.recorder is not None:
-                await context.progress.recorder.decided()
+            recorder = context.progress.recorder
+            if recorder is not None:  # before anything is done about it
+                await recorder.share((), recorder.step)
         step = self._true_step if ways[self.name] else self._false_step
         if step is None:
             return Ok(None)
         done = await attempt(step, context)
         return Ok(done.result) if done.error is None else Err(done.error)
 
-    def bound(self, place: Place) -> Self:
+    def bind(self, place: Place) -> Self:
         """With both ways bound."""
-        other = None if self._false_step is None else self._false_step.bound(place)
-        facts = {"_true_step": self._true_step.bound(place), "_false_step": other}
+        other = None if self._false_step is None else self._false_step.bind(place)
+        facts = {"_true_step": self._true_step.bind(place), "_false_step": other}
         bound: Self = changed(self, facts)
         return bound
 
@@ -196,10 +198,11 @@ class ParallelStep(PipelineStep):
         failed: list[StepExecutionResult] = []
         pauses: list[HumanInputRequiredError] = []
         broken: list[Exception] = []
+        host = asyncio.current_task()
 
         async def run(step: PipelineStep) -> None:
             try:
-                result = done[step.name] = await attempt(step, context)
+                result = done[step.name] = await attempt(step, context, host)
             except HumanInputRequiredError as pause:
                 pauses.append(pause)
                 return
@@ -227,7 +230,7 @@ class ParallelStep(PipelineStep):
             raise pauses[0]
         return Ok([done[step.name].result for step in self._steps])
 
-    def bound(self, place: Place) -> Self:
+    def bind(self, place: Place) -> Self:
         """With its steps bound."""
         bound: Self = changed(self, {"_steps": place.all(self._steps)})
         return bound

@@ -9,17 +9,20 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import anyio
 
-from lexigram.concurrency import as_failure
+from lexigram.concurrency import call, call_sync
 from lexigram.contracts.core.errors import LexigramError
 from lexigram.contracts.core.result import Err, Ok, Result
 from lexigram.contracts.events.protocols import EventBusProtocol
 from lexigram.contracts.workflow.errors import WorkflowNotFoundError
+from lexigram.contracts.workflow.limits import MAX_SECONDS
 from lexigram.contracts.workflow.protocols import SagaStoreProtocol
 from lexigram.contracts.workflow.types import SagaState, SagaStep
 from lexigram.hooks import HookRegistry
+from lexigram.workflow._emitter import WorkflowEmitter
 from lexigram.workflow._leases import LEASE_SECONDS
-from lexigram.workflow._results import is_err
-from lexigram.workflow.announcer import Announcer
+from lexigram.workflow._results import is_err, may_retry
+from lexigram.workflow.saga._ownership import NotKept, ownership
+from lexigram.workflow.saga._progress import CUT_OFF, Progress
 from lexigram.workflow.saga.contexts import (
     SagaCompensationCompletedHook,
     SagaCompensationContext,
@@ -34,13 +37,13 @@ from lexigram.workflow.saga.errors import (
     SagaError,
     SagaVersionMismatchError,
 )
-from lexigram.workflow.saga.ownership import NotKept, ownership
-from lexigram.workflow.saga.progress import Progress
 from lexigram.workflow.saga.steps import marked_steps
 
 __all__ = ["AbstractSaga", "SagaError", "SagaState", "SagaStep"]
 
 EventT = TypeVar("EventT")
+
+HOOK_SECONDS = 60.0  # for one call of a hook
 
 _log = logging.getLogger(__name__)
 
@@ -69,16 +72,22 @@ class AbstractSaga(ABC, Generic[EventT]):
         on_step_failed: SagaStepFailedHook | None = None,
         on_compensation_triggered: SagaCompensationTriggeredHook | None = None,
         on_compensation_completed: SagaCompensationCompletedHook | None = None,
+        hook_timeout: float = HOOK_SECONDS,
     ) -> None:
         if not lease > 0:
             raise SagaDefinitionError("a lease must be longer than 0 s", hint="say lease=30.0")
+        if not hook_timeout > 0:
+            raise SagaDefinitionError(
+                f"hook_timeout is {hook_timeout!r} s", hint="give more than 0; math.inf is no limit"
+            )
         self._store = store
         self._lease = lease
-        self._announcer = Announcer(type(self).__name__, "saga", events, hooks)
+        self._emitter = WorkflowEmitter(type(self).__name__, "saga", events, hooks)
         self._on_step_executed = on_step_executed
         self._on_step_failed = on_step_failed
         self._on_compensation_triggered = on_compensation_triggered
         self._on_compensation_completed = on_compensation_completed
+        self._hook_timeout = hook_timeout
         self._steps: list[SagaStep] = []
         self._reactions: list[tuple[type[Any], Callable[[Any], Awaitable[list[Any] | None]]]] = []
         self._progress = Progress(version=self.VERSION)
@@ -119,8 +128,8 @@ class AbstractSaga(ABC, Generic[EventT]):
             raise SagaBusyError(self.get_id(), "this very object")
         if self._store is None:
             self._store = store
-        if self._announcer.is_silent:
-            self._announcer = Announcer(name or type(self).__name__, "saga", events, hooks)
+        if self._emitter.is_silent:
+            self._emitter = WorkflowEmitter(name or type(self).__name__, "saga", events, hooks)
 
     # --- what it is ---
 
@@ -176,8 +185,10 @@ class AbstractSaga(ABC, Generic[EventT]):
             problem = "action must be an async function"
         elif compensation is not None and not callable(compensation):
             problem = "compensation must be an async function or None"
-        elif step.max_retries < 0 or step.retry_delay < 0:
-            problem = "max_retries and retry_delay must not be negative"
+        elif step.max_retries < 0 or not 0 <= step.retry_delay <= MAX_SECONDS:
+            problem = f"max_retries must not be negative, retry_delay 0 to {MAX_SECONDS} s"
+        elif step.timeout is not None and not step.timeout > 0:
+            problem = "timeout must be longer than 0 s, or None"
         if problem is not None:
             raise SagaDefinitionError(f"step {step.name!r} of {type(self).__name__}: {problem}")
         self._steps.append(step)
@@ -213,7 +224,7 @@ class AbstractSaga(ABC, Generic[EventT]):
         """
         return await self._owning(self._undo, create=False, take_over=take_over)
 
-    # --- step by step, for whoever calls each step elsewhere and keeps how far the saga is ---
+    # --- step by step, for callers that run each step elsewhere and store the progress ---
 
     async def try_step(self, name: str, attempt: int = 1) -> Err[Any] | None:
         """One attempt at a step; its failure or None. Neither stored nor counted here."""
@@ -221,7 +232,7 @@ class AbstractSaga(ABC, Generic[EventT]):
         failure = await self._once(step, step.action, attempt)
         if failure is None:
             context = SagaStepContext(self.get_id(), name, attempt)
-            await self._tell(self._on_step_executed, context)
+            await self._tell(step, self._on_step_executed, context)
         return failure
 
     async def try_compensation(self, name: str, reason: str, attempt: int = 1) -> Err[Any] | None:
@@ -230,10 +241,10 @@ class AbstractSaga(ABC, Generic[EventT]):
         if step.compensation is None:
             return None
         context = SagaCompensationContext(self.get_id(), name, reason)
-        await self._tell(self._on_compensation_triggered, context)
+        await self._tell(step, self._on_compensation_triggered, context)
         failure = await self._once(step, step.compensation, attempt)
         if failure is None:
-            await self._tell(self._on_compensation_completed, context)
+            await self._tell(step, self._on_compensation_completed, context)
         return failure
 
     async def handle(self, event: EventT) -> list[Any]:
@@ -242,7 +253,7 @@ class AbstractSaga(ABC, Generic[EventT]):
         An event whose ``event_id`` was handled before gives none; one without is new each time. Raises what the reaction
         raises, and SagaBusyError: the event may be handled again then.
         """
-        reactions = [call for kind, call in self._reactions if isinstance(event, kind)]
+        reactions = [act for kind, act in self._reactions if isinstance(event, kind)]
         if not reactions:
             return []
         commands: list[Any] = []
@@ -252,7 +263,8 @@ class AbstractSaga(ABC, Generic[EventT]):
             if event_id and event_id in self._progress.handled:
                 return Ok(None)
             for reaction in reactions:
-                commands.extend(await reaction(event) or [])
+                given = await call(reaction, event)
+                commands.extend(given or [])
             if event_id:
                 self._progress.handled.append(event_id)
             await self._save(owned)
@@ -304,7 +316,7 @@ class AbstractSaga(ABC, Generic[EventT]):
         state, data = stored
         version = int(data.get("version", self.VERSION))
         if not self.is_compatible_with(version):
-            upgraded = self.upgrade(version, data)
+            upgraded = call_sync(self.upgrade, version, data)
             if upgraded is None:
                 return Err(SagaVersionMismatchError(self.get_id(), self.VERSION, version))
             data = upgraded
@@ -316,7 +328,7 @@ class AbstractSaga(ABC, Generic[EventT]):
         # What was marked by hand before the load counts.
         progress.undone += [name for name in self._progress.undone if name not in progress.undone]
         self._progress = progress
-        self.restore(progress.snapshot)
+        call_sync(self.restore, progress.snapshot)
         return Ok(None)
 
     def _check(self, progress: Progress) -> None:
@@ -332,7 +344,7 @@ class AbstractSaga(ABC, Generic[EventT]):
     async def _save(self, owned: NotKept, *, last: bool = False) -> None:
         if owned.is_kept:
             progress = self._progress
-            progress.snapshot = dict(self.snapshot())
+            progress.snapshot = dict(call_sync(self.snapshot))
             await owned.save(progress.state, progress.to_data(), last=last)
 
     async def _go_on(self, owned: NotKept) -> Result[None, LexigramError]:
@@ -349,26 +361,24 @@ class AbstractSaga(ABC, Generic[EventT]):
         progress = self._progress
         if not was_cut_off:
             await self._move(owned, SagaState.RUNNING)
-            await self._announcer.started(self.get_id())
+            await self._emitter.emit_started(self.get_id())
         kept = owned.is_kept
         hook = self._on_step_executed
         begin = len(progress.done)
         for step in self._steps[begin:]:
             attempt, failure = await self._attempt(step, step.action, step.max_retries + 1)
             if failure is not None:
-                # The first call of a step that was cut off may have happened.
-                uncertain = was_cut_off and len(progress.done) == begin
-                progress.undo = ([step.name] if uncertain else []) + progress.done[::-1]
-                progress.failed_step, progress.error = step.name, _text(failure.error)
+                is_first = len(progress.done) == begin
+                progress.begin_undo(step.name, failure.error, was_cut_off=was_cut_off and is_first)
                 await self._move(owned, SagaState.COMPENSATING)
                 return await self._backward(owned, failure.error)
             progress.done.append(step.name)
             if kept:
                 await self._save(owned)
             if hook is not None:
-                await self._tell(hook, SagaStepContext(self.get_id(), step.name, attempt))
+                await self._tell(step, hook, SagaStepContext(self.get_id(), step.name, attempt))
         await self._move(owned, SagaState.COMPLETED)
-        await self._announcer.completed(self.get_id())
+        await self._emitter.emit_completed(self.get_id())
         return Ok(None)
 
     async def _undo(self, owned: NotKept) -> Result[None, LexigramError]:
@@ -401,7 +411,7 @@ class AbstractSaga(ABC, Generic[EventT]):
             await self._undo_one(owned, steps[progress.undo[0]])
         await self._move(owned, SagaState.FAILED)
         error = self._failure(progress.error if cause is None else cause)
-        await self._announcer.failed(self.get_id(), error)
+        await self._emitter.emit_failed(self.get_id(), error)
         return Err(error)
 
     async def _undo_one(self, owned: NotKept, step: SagaStep) -> None:
@@ -411,57 +421,49 @@ class AbstractSaga(ABC, Generic[EventT]):
             return
         context = SagaCompensationContext(self.get_id(), step.name, progress.error or "")
         if progress.undoing == step.name:
-            failure: Err[Any] | None = Err(
-                "it was cut off by a crash and must not be called twice: look whether it happened"
-            )
+            failure: Err[Any] | None = Err(CUT_OFF)
         else:
             if not step.idempotent:
                 progress.undoing = step.name
                 await self._save(owned)
-            await self._tell(self._on_compensation_triggered, context)
+            await self._tell(step, self._on_compensation_triggered, context)
             attempts = step.max_retries + 1 if step.idempotent else 1
             _, failure = await self._attempt(step, step.compensation, attempts)
-        progress.undo.pop(0)
-        progress.undoing = None
-        if failure is None:
-            progress.undone.append(step.name)
-        else:
-            progress.not_undone[step.name] = _text(failure.error)
+        progress.end_undo(step.name, failure)
+        if failure is not None:
             _log.error(
                 "saga %s: step %s is not undone: %s",
                 *(self.get_id(), step.name, progress.not_undone[step.name]),
             )
         await self._save(owned)
         if failure is None:
-            await self._tell(self._on_compensation_completed, context)
+            await self._tell(step, self._on_compensation_completed, context)
 
     async def _attempt(
-        self, step: SagaStep, call: Callable[[], Awaitable[Any]], attempts: int
+        self, step: SagaStep, function: Callable[[], Awaitable[Any]], attempts: int
     ) -> tuple[int, Err[Any] | None]:
         """The number of the last attempt, and its failure or None."""
         attempt = 0
         while True:
             attempt += 1
-            failure = await self._once(step, call, attempt)
-            if failure is None or attempt >= attempts:
+            failure = await self._once(step, function, attempt)
+            if failure is None or attempt >= attempts or not may_retry(failure):
                 return attempt, failure
             await anyio.sleep(step.retry_delay)
 
     async def _once(
-        self, step: SagaStep, call: Callable[[], Awaitable[Any]], attempt: int
+        self, step: SagaStep, function: Callable[[], Awaitable[Any]], attempt: int
     ) -> Err[Any] | None:
         try:
-            answer: Any = await call()
-        except BaseException as error:
-            failure = as_failure(error)
-            if failure is None:
-                raise
-            answer = Err(failure)
+            name = f"step {step.name!r}"
+            answer: Any = await call(function, timeout=step.timeout, name=name)
+        except Exception as error:  # noqa: BLE001 - the boundary: it is the failure of the step
+            answer = Err(error)
         if not is_err(answer):
             return None
         if self._on_step_failed is not None:
             context = SagaStepContext(self.get_id(), step.name, attempt)
-            await self._tell(self._on_step_failed, context, answer.error)
+            await self._tell(step, self._on_step_failed, context, answer.error)
         failed: Err[Any] = answer
         return failed
 
@@ -476,17 +478,17 @@ class AbstractSaga(ABC, Generic[EventT]):
         except BaseException:
             self._progress.state = old
             raise
-        await self._announcer.moved(self.get_id(), old.value, state.value)
+        await self._emitter.emit_moved(self.get_id(), old.value, state.value)
 
-    async def _tell(self, hook: Callable[..., Awaitable[None]] | None, *facts: Any) -> None:
+    async def _tell(
+        self, step: SagaStep, hook: Callable[..., Awaitable[None]] | None, *facts: Any
+    ) -> None:
         if hook is None:
             return
         try:
-            await hook(*facts)
-        except BaseException as error:
-            # the boundary: who watches must not stop the saga
-            if as_failure(error) is None:
-                raise
+            name = f"a hook of step {step.name!r}"
+            await call(hook, *facts, timeout=self._hook_timeout, name=name)
+        except Exception:  # noqa: BLE001 - the boundary: who watches must not stop the saga
             _log.exception("saga %s: a hook failed; the saga goes on", self.get_id())
 
     def _failure(self, cause: object) -> SagaError:
@@ -498,11 +500,3 @@ class AbstractSaga(ABC, Generic[EventT]):
             saga_id=self.get_id(),
             compensation_errors=progress.not_undone,
         )
-
-
-def _text(failure: object) -> str:
-    if isinstance(failure, LexigramError):
-        return failure.message
-    return (
-        f"{type(failure).__name__}: {failure}" if isinstance(failure, Exception) else str(failure)
-    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import anyio
 from attrs import frozen
 
+from lexigram.concurrency import call
 from lexigram.contracts.core.errors import LexigramError
 from lexigram.contracts.core.result import Ok, Result
 from lexigram.contracts.workflow.protocols import SagaStoreProtocol
@@ -51,9 +53,9 @@ class SagaBatchReport:
 class SagaBatchProcessor:
     """Executes sagas, up to ``batch_size`` at once; one that fails does not stop the others.
 
-    After each saga the store knows that it ended, under ``<batch_id>:checkpoint``: a second run
+    After each saga its end is stored, under ``<batch_id>:checkpoint``: a second run
     with the same sagas and id leaves those out. A saga that was cut off is executed again, so
-    with its own store it goes on where it was.
+    with its own store it resumes.
     """
 
     def __init__(self, store: SagaStoreProtocol, *, batch_size: int = 50) -> None:
@@ -77,10 +79,11 @@ class SagaBatchProcessor:
         ended = set[int]() if stored is None else set(stored[1].get("ended", ()))
         results: dict[int, Result[None, LexigramError]] = {}
         saving = anyio.Lock()
+        host = asyncio.current_task()
 
         async def one(index: int) -> None:
             nonlocal last
-            results[index] = await sagas[index].execute()
+            results[index] = await call(sagas[index].execute, host=host)
             async with saving:
                 ended.add(index)
                 while last + 1 in ended:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from attrs import field, frozen
 
 from lexigram import clock
+from lexigram.concurrency import call
 from lexigram.contracts.core.errors import LexigramError
 from lexigram.contracts.core.result import Result
 from lexigram.contracts.data.blobs import BlobStoreProtocol
@@ -45,6 +46,7 @@ class ContentAddressedStage:
     max_retries: int = 1
     retry_delay: float = 1.0
     idempotent: bool = True
+    timeout: float | None = None
 
 
 class ContentAddressedSaga(AbstractSaga[Any]):
@@ -102,6 +104,7 @@ class ContentAddressedSaga(AbstractSaga[Any]):
                 max_retries=stage.max_retries,
                 retry_delay=stage.retry_delay,
                 idempotent=stage.idempotent,
+                timeout=stage.timeout,
             )
         )
         self._stages[stage.stage_id] = stage
@@ -120,7 +123,7 @@ class ContentAddressedSaga(AbstractSaga[Any]):
         ended = await super().execute()
         if ended.is_ok():
             for stage in self._stages.values():  # those that another process did
-                await self._output(stage)
+                await call(self._output, stage)
         return ended
 
     async def run_stage(self, stage: ContentAddressedStage, inputs: Mapping[str, Any]) -> Any:
@@ -132,8 +135,10 @@ class ContentAddressedSaga(AbstractSaga[Any]):
         entry = await self._checkpoints.get(key)
         if entry is not None:
             return await self._read(stage, entry)
-        output = _output(stage, await stage.handler(inputs))
-        await self._checkpoints.set(key, await self._entry(stage, key, output))
+        data = canonical_json_bytes(_output(stage, await stage.handler(inputs)))
+        # As it will be read: a tuple that is a list the next time is a list this time too.
+        output = json.loads(data)
+        await self._checkpoints.set(key, await self._entry(stage, key, output, data))
         return output
 
     def _key(self, stage: ContentAddressedStage, inputs: Mapping[str, Any]) -> ContentCheckpointKey:
@@ -176,9 +181,8 @@ class ContentAddressedSaga(AbstractSaga[Any]):
         return self.outputs[stage.stage_id]
 
     async def _entry(
-        self, stage: ContentAddressedStage, key: ContentCheckpointKey, output: Any
+        self, stage: ContentAddressedStage, key: ContentCheckpointKey, output: Any, data: bytes
     ) -> ContentCheckpointEntry:
-        data = canonical_json_bytes(output)
         reference = None
         if self._blobs is not None and len(data) > self._threshold:
             reference = await self._blobs.upload(

@@ -37,7 +37,7 @@ class SagaError(LexigramError):
     ) -> None:
         left = dict(compensation_errors or {})
         which = f"saga {saga_id!r}" if saga_id else "the saga"
-        text = f"{which} failed at step {step_name!r}: {_said(cause)}"
+        text = f"{which} failed at step {step_name!r}: {describe(cause)}"
         if left:
             names = ", ".join(f"{name!r} ({why})" for name, why in left.items())
             text += f"; not undone: {names}"
@@ -56,11 +56,12 @@ class SagaDefinitionError(LexigramError, ValueError):
     """The steps of a saga cannot be run, or do not fit what is stored of it."""
 
     code = "LEX_ERR_WF_121"
+    is_retryable = False
 
 
-def _said(cause: object) -> str:
-    if isinstance(cause, LexigramError):
-        return cause.message
-    if isinstance(cause, BaseException):
-        return f"{type(cause).__name__}: {cause}"
-    return str(cause)
+def describe(cause: object) -> str:
+    """What a step raised or gave as Err: the class of an error, and its message."""
+    if not isinstance(cause, BaseException):
+        return str(cause)
+    message = cause.message if isinstance(cause, LexigramError) else cause
+    return f"{type(cause).__name__}: {message}"

@@ -12,7 +12,7 @@ from lexigram import clock
 from lexigram.contracts.workflow.errors import SagaBusyError
 from lexigram.contracts.workflow.sagas import StoredSaga
 from lexigram.contracts.workflow.types import SagaState
-from lexigram.workflow.saga.progress import json_text
+from lexigram.workflow.saga._progress import json_text
 
 UNFINISHED = frozenset({SagaState.RUNNING, SagaState.COMPENSATING})
 

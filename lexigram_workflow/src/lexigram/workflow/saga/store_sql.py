@@ -12,7 +12,7 @@ from lexigram.contracts.workflow.types import SagaState
 from lexigram.sql.database import Database
 from lexigram.sql.leasing import lease_now
 from lexigram.sql.steps import Steps
-from lexigram.workflow.saga.progress import json_text
+from lexigram.workflow.saga._progress import json_text
 
 # --- statements, the same on both databases; all but the last by primary key ---
 

@@ -62,3 +62,4 @@ class StateDefinitionError(LexigramError, ValueError):
     """The states of a machine cannot be run; the text lists everything that is wrong."""
 
     code = "LEX_ERR_WF_122"
+    is_retryable = False

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from lexigram.concurrency import as_failure
+from lexigram.concurrency import call
 from lexigram.contracts.workflow.errors import StateVersionConflictError
 from lexigram.contracts.workflow.protocols import StatePersistenceProtocol
+from lexigram.workflow._limits import is_time_limit
+from lexigram.workflow.state._diagram import mermaid
 from lexigram.workflow.state.exceptions import (
     StateConcurrencyError,
     StateDefinitionError,
     StateError,
 )
 from lexigram.workflow.state.models import State, Transition
-from lexigram.workflow.state.picture import mermaid
 
 
 class StateMachine:
@@ -26,6 +26,7 @@ class StateMachine:
     of the new one, ``on_transition``. What a guard or the persistence raises leaves everything
     as it was. Hooks run after the change: what they raise is raised, and the machine has moved.
     Transitions of several tasks run one after the other; a hook may send the next event.
+    A guard or hook that takes longer than ``timeout`` seconds is cancelled and raises TimeoutError.
     With persistence, of two processes that move one machine one gets StateConcurrencyError.
     """
 
@@ -35,10 +36,12 @@ class StateMachine:
         initial_state: str,
         persistence: StatePersistenceProtocol | None = None,
         machine_id: str | None = None,
+        *,
+        timeout: float | None = None,
     ) -> None:
         named = cast("Mapping[str, State]", states) if isinstance(states, Mapping) else None
         listed: list[State] = list(states if named is None else named.values())  # type: ignore[arg-type]
-        _check(listed, initial_state, persistence, machine_id)
+        _check(listed, initial_state, persistence, machine_id, timeout)
         self._states = {state.name: state for state in listed}
         # By (state, event); with the target where there is nothing to ask, store or call.
         self._table: dict[tuple[str, str], tuple[Transition, str | None]] = {
@@ -51,6 +54,7 @@ class StateMachine:
         self._version = 0
         self._persistence = persistence
         self._machine_id = machine_id
+        self._timeout = timeout
         self._lock = asyncio.Lock()
         # The task inside a transition, and whether it may send another event.
         self._mover: asyncio.Task[Any] | None = None
@@ -150,7 +154,7 @@ class StateMachine:
             known = ", ".join(map(repr, self._states[old].transitions)) or "none: it is final"
             raise StateError(event, old, hint=f"events of this state: {known}")
         move = found[0]
-        if move.guard is not None and not await _called(move.guard):
+        if move.guard is not None and not await self._call(move.guard):
             raise StateError(event, old, f"the guard of {event!r} in state {old!r} refused")
         await self._store(old, move)
         self._state = move.target
@@ -163,8 +167,12 @@ class StateMachine:
             (move.on_transition, (event, move.target)),
         ):
             if hook is not None:
-                await _called(hook, *facts)
+                await self._call(hook, *facts)
         return move.target
+
+    async def _call(self, function: Callable[..., Any], *facts: str) -> Any:
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        return await call(function, *facts, timeout=self._timeout, name=name)
 
     async def _store(self, old: str, move: Transition) -> None:
         if self._persistence is None or self._machine_id is None:
@@ -186,22 +194,12 @@ class StateMachine:
         return move.target if all(part is None for part in asks) else None
 
 
-async def _called(function: Any, *facts: str) -> Any:
-    try:
-        answer = function(*facts)
-        return await answer if inspect.isawaitable(answer) else answer
-    except BaseException as error:
-        failure = as_failure(error)
-        if failure is None or failure is error:
-            raise
-        raise failure from error  # an Exception: the caller is not ended by it
-
-
 def _check(
     states: list[State],
     initial: str,
     persistence: StatePersistenceProtocol | None,
     machine_id: str | None,
+    timeout: float | None,
 ) -> None:
     names = [state.name for state in states]
     problems = [f"state {name!r} is there twice" for name in set(names) if names.count(name) > 1]
@@ -219,5 +217,7 @@ def _check(
                 )
     if persistence is not None and not machine_id:
         problems.append("persistence needs a machine_id")
+    if not is_time_limit(timeout):
+        problems.append(f"timeout is {timeout!r} s; give more than 0, or None for no limit")
     if problems:
         raise StateDefinitionError("the machine cannot be made:\n    " + "\n    ".join(problems))

@@ -56,7 +56,7 @@ class DatabaseStatePersistence:
         if not _NAME.fullmatch(table_name):
             raise StateDefinitionError(
                 f"{table_name!r} cannot be the name of a table",
-                hint="letters, digits and _, not beginning with a digit, up to 63 of them",
+                hint="use up to 63 of a-z, A-Z, 0-9 and _, and do not begin with a digit",
             )
         self._db = provider
         self._append = APPEND.format(table=table_name)

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from lexigram.workflow.errors import GraphProblem
-from lexigram.workflow.graph import plan
+from lexigram.workflow.graph import _plan as plan
 from lexigram.workflow.graph.edge import Condition, WorkflowEdge
 
 
@@ -30,7 +30,7 @@ def problems_of(
     ]
     if entry is None or entry not in nodes:
         return found  # nothing can be said about ways
-    # What is wrong with the rest is told too, so that it is mended in one go.
+    # The problems of the rest are reported too, so that one correction is enough.
     whole = [edge for edge in edges if edge.source in nodes and edge.target in nodes]
     return [
         *found,
@@ -143,7 +143,7 @@ def _writes(
         if key in reduced:
             continue
         for one, other in combinations(writers, 2):
-            fork = _parted(numbers[one], numbers[other], before, forks, numbers)
+            fork = _split(numbers[one], numbers[other], before, forks, numbers)
             if fork is not None:
                 yield GraphProblem(
                     f"nodes {one!r} and {other!r} may run side by side after {fork!r}, "
@@ -177,7 +177,7 @@ def _forks(edges: Sequence[WorkflowEdge]) -> dict[str, list[WorkflowEdge]]:
     }
 
 
-def _parted(
+def _split(
     one: int,
     other: int,
     before: Sequence[int],

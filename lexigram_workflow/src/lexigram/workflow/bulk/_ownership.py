@@ -10,12 +10,12 @@ from lexigram.contracts.workflow.bulk import (
     LeasingBulkCheckpointStoreProtocol,
 )
 from lexigram.contracts.workflow.errors import BulkOperationBusyError
-from lexigram.sql.leasing import lease_token
-from lexigram.workflow._leases import given_back, until_lost
+from lexigram.leasing import lease_token
+from lexigram.workflow._leases import give_back, until_lost
 
 
 class Unleased:
-    """A store that knows no leases: whoever runs an operation must know that nobody else does."""
+    """A store that knows no leases: its user must see to it that an operation runs once at a time."""
 
     async def claim(self, *, take_over: bool) -> None:
         """Nothing to claim."""
@@ -40,11 +40,11 @@ class Leased(Unleased):
         self._renewer: asyncio.Task[None] | None = None
 
     async def claim(self, *, take_over: bool) -> None:
-        """Claim it. Raises BulkOperationBusyError while somebody else has it."""
+        """Claim it. Raises BulkOperationBusyError while another process has it."""
         await self._store.claim(self._id, self._owner, self._lease, take_over=take_over)
 
     def keep(self, lost: Callable[[BulkOperationBusyError], None]) -> None:
-        """Renew it in a task; ``lost`` is called when somebody else may have it."""
+        """Renew it in a task; ``lost`` is called when another process may have it."""
 
         async def renewing() -> None:
             await until_lost(
@@ -61,7 +61,7 @@ class Leased(Unleased):
         if self._renewer is not None:
             self._renewer.cancel()
             await asyncio.wait([self._renewer])
-        await given_back(
+        await give_back(
             f"bulk operation {self._id}", lambda: self._store.release(self._id, self._owner)
         )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from lexigram.workflow._limits import is_time_limit
 from lexigram.workflow.errors import GraphProblem
 from lexigram.workflow.pipeline.base import PipelineStep
 
 
 def problems_of(steps: Sequence[PipelineStep]) -> list[GraphProblem]:
     """All problems of a definition, each with a fix."""
-    return [*_names(steps), *_dependencies(steps), *_cycles(steps)]
+    return [*_names(steps), *_dependencies(steps), *_cycles(steps), *_time_limits(steps)]
 
 
 def ordered(steps: Sequence[PipelineStep]) -> list[PipelineStep]:
@@ -86,6 +87,19 @@ def _cycles(steps: Sequence[PipelineStep]) -> Iterator[GraphProblem]:
         yield GraphProblem(
             f"the steps {names} wait for each other", "take one of these dependencies away"
         )
+
+
+def _time_limits(steps: Sequence[PipelineStep]) -> Iterator[GraphProblem]:
+    for step in every(steps):
+        if not is_time_limit(step.timeout):
+            yield time_limit_problem(f"step {step.name!r}", step.timeout)
+
+
+def time_limit_problem(what: str, seconds: float | None) -> GraphProblem:
+    """Of a step or a pipeline whose timeout is no time."""
+    return GraphProblem(
+        f"the timeout of {what} is {seconds!r} s", "give more than 0, or None for no limit"
+    )
 
 
 def _around(stuck: Sequence[PipelineStep]) -> list[str]:

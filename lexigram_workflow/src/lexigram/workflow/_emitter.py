@@ -1,14 +1,9 @@
-"""Tells the event bus and the hooks how runs go, if anybody listens."""
+"""Reports how runs of workflows go: events and hooks."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from typing import Any
-
-from lexigram.contracts.core.result import Err
-from lexigram.contracts.domain.events import DomainEvent
 from lexigram.contracts.events.protocols import EventBusProtocol
+from lexigram.events import EventEmitter
 from lexigram.hooks import HookRegistry
 from lexigram.workflow.events import (
     WorkflowCompletedEvent,
@@ -21,11 +16,9 @@ from lexigram.workflow.hooks import (
     WorkflowStateTransitionedHook,
 )
 
-_log = logging.getLogger(__name__)
 
-
-class Announcer:
-    """Speaks for one kind of workflow; ``kind`` is its type in hooks, such as "graph"."""
+class WorkflowEmitter(EventEmitter):
+    """The emitter of one workflow; ``kind`` is its type in hooks, such as "graph"."""
 
     def __init__(
         self,
@@ -34,64 +27,51 @@ class Announcer:
         events: EventBusProtocol | None = None,
         hooks: HookRegistry | None = None,
     ) -> None:
+        super().__init__(events=events, hooks=hooks)
         self._name = name
         self._kind = kind
-        self._events = events
-        self._hooks = hooks
         self.is_silent = events is None and hooks is None
 
-    async def started(self, run_id: str) -> None:
+    async def emit_started(self, run_id: str) -> None:
         """A run began."""
-        await self._publish(
+        await self.publish(
             WorkflowStartedEvent,
             lambda: WorkflowStartedEvent(workflow_id=run_id, workflow_name=self._name),
         )
-        await self._emit(
+        await self.emit(
             WorkflowStartedHook,
             lambda: WorkflowStartedHook(workflow_id=run_id, workflow_type=self._kind),
         )
 
-    async def moved(self, run_id: str, old: str, new: str) -> None:
+    async def emit_moved(self, run_id: str, old: str, new: str) -> None:
         """A run went from one status to another."""
-        await self._emit(
+        await self.emit(
             WorkflowStateTransitionedHook,
             lambda: WorkflowStateTransitionedHook(workflow_id=run_id, from_state=old, to_state=new),
         )
 
-    async def completed(self, run_id: str) -> None:
+    async def emit_completed(self, run_id: str) -> None:
         """A run reached its end."""
-        await self._publish(
+        await self.publish(
             WorkflowCompletedEvent,
             lambda: WorkflowCompletedEvent(workflow_id=run_id, workflow_name=self._name),
         )
-        await self._ended(run_id, succeeded=True)
+        await self._emit_end(run_id, succeeded=True)
 
-    async def failed(self, run_id: str, error: BaseException) -> None:
+    async def emit_failed(self, run_id: str, error: BaseException) -> None:
         """A run ended without reaching its end."""
-        await self._publish(
+        await self.publish(
             WorkflowFailedEvent,
             lambda: WorkflowFailedEvent(
                 workflow_id=run_id, workflow_name=self._name, error=str(error)
             ),
         )
-        await self._ended(run_id, succeeded=False)
+        await self._emit_end(run_id, succeeded=False)
 
-    async def _ended(self, run_id: str, *, succeeded: bool) -> None:
-        await self._emit(
+    async def _emit_end(self, run_id: str, *, succeeded: bool) -> None:
+        await self.emit(
             WorkflowCompletedHook,
             lambda: WorkflowCompletedHook(
                 workflow_id=run_id, workflow_type=self._kind, succeeded=succeeded
             ),
         )
-
-    async def _publish(self, kind: type[DomainEvent], build: Callable[[], DomainEvent]) -> None:
-        if self._events is None or not self._events.has_subscribers(kind):
-            return
-        told = await self._events.publish(build())
-        if isinstance(told, Err):
-            # The run must not fail because somebody who watches it did.
-            _log.warning("%s", told.error)
-
-    async def _emit(self, kind: type[Any], build: Callable[[], Any]) -> None:
-        if self._hooks is not None and self._hooks.wants(kind):
-            await self._hooks.emit(build())

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from itertools import islice
 from typing import Generic, TypeVar
 
+from lexigram.concurrency import call
+
 T = TypeVar("T")
 
 
@@ -29,6 +31,10 @@ class Batches(Generic[T]):
     def is_stream(self) -> bool:
         """True when a batch must be waited for."""
         return self._stream is not None
+
+    async def next(self) -> list[T]:
+        """The next batch of either; empty at its end."""
+        return await self.read() if self.is_stream else self.take()
 
     def take(self) -> list[T]:
         """The next batch of a plain iterable; empty at its end."""
@@ -54,7 +60,7 @@ class Batches(Generic[T]):
         """Tell a generator that nobody reads it any more."""
         close = getattr(self._stream, "aclose", None)
         if close is not None:
-            await close()
+            await call(close)
 
 
 def size_of(items: Iterable[T] | AsyncIterable[T]) -> int:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 from attrs import define
 
 from lexigram import clock
-from lexigram.concurrency import as_failure
+from lexigram.concurrency import as_failure, call
 from lexigram.workflow.config import GraphConfig
 from lexigram.workflow.errors import (
     CycleDetectedError,
@@ -23,13 +23,13 @@ from lexigram.workflow.errors import (
     NodeExecutionError,
     StateConflictError,
 )
+from lexigram.workflow.graph._plan import Plan
+from lexigram.workflow.graph._position import Answer, Change, Contents, Pause, Position, Token
+from lexigram.workflow.graph._reducers import MISSING, Reducer, empty_values, reduced
+from lexigram.workflow.graph._watch import Watch
 from lexigram.workflow.graph.edge import holds
-from lexigram.workflow.graph.plan import Plan
-from lexigram.workflow.graph.position import Answer, Pause, Position, Token
-from lexigram.workflow.graph.recorder import Change, Recorder
-from lexigram.workflow.graph.reducers import MISSING, Reducer, reduced
 from lexigram.workflow.graph.state import ITERATION, SharedState, changed, put
-from lexigram.workflow.graph.watch import Watch
+from lexigram.workflow.runs._recorder import Recorder
 from lexigram.workflow.types import NodeResult
 
 # Nodes that never wait would keep the event loop from everybody else.
@@ -58,6 +58,7 @@ class Run:
         reducers: Mapping[str, Reducer],
         state: SharedState,
         position: Position,
+        contents: Contents,
         recorder: Recorder,
         listener: Listener | None = None,
     ) -> None:
@@ -65,14 +66,15 @@ class Run:
         self.config = config
         self.state = state
         self.position = position
-        self.recorder = recorder
         self.results: list[NodeResult] = []
-        # changes of the last step, kept by the record of the pause or the end
-        self.changes: list[Change] = []
+        self.contents = contents
+        self.recorder = recorder
         self._reducers = reducers
         self._listener = listener
         self._watch: Watch | None = None
         self._failure: GraphExecutionError | None = None
+        # lists and mappings that began empty, because nodes handed out nothing; not stored yet
+        self._emptied: list[Change] = []
         # an answer for whichever node asks first
         self._known_answer: Any = MISSING
 
@@ -95,7 +97,11 @@ class Run:
             else:
                 await self._side_by_side(ready)
 
-    # --- piece by piece, for whoever runs each node elsewhere and keeps the run ---
+    def move(self, position: Position) -> None:
+        """Go on at another position."""
+        self.position = self.contents.position = position
+
+    # --- piece by piece, for callers that run each node elsewhere and store the run ---
 
     def ready(self) -> list[Token]:
         """What may run now, side by side; nothing: the run is over."""
@@ -117,7 +123,7 @@ class Run:
             failure = as_failure(error)
             if failure is None:
                 raise
-            raise self._failed(token.at, failure) from failure
+            raise self._build_error(token.at, failure) from failure
         return update if update.__class__ is dict else self._as_dict(token.at, update)
 
     def take(self, done: Sequence[tuple[Token, dict[str, Any]]]) -> None:
@@ -183,15 +189,15 @@ class Run:
             except HumanInputRequiredError as pause:
                 self._pause(token, pause)
                 position.waiting.remove(token)
-                self.changes = []
+                self.contents.changes = []
                 if record and position.waiting:
-                    await self.recorder.step((), state, position)
+                    await self.recorder.step(())
                 return
             except BaseException as error:  # the boundary to code of the user
                 failure = as_failure(error)
                 if failure is None:
                     raise
-                raise self._failed(at, failure) from failure
+                raise self._build_error(at, failure) from failure
             finally:
                 watch.lane = None
             if update.__class__ is not dict:
@@ -216,9 +222,10 @@ class Run:
             if answers:
                 answers.pop(token.visit, None)
             if record:
-                self.changes = [(names[at], token.visit, update)]
+                self.contents.changes = [(names[at], token.visit, update), *self._emptied]
+                self._emptied.clear()
                 if waiting:
-                    await self.recorder.step(self.changes, state, position)
+                    await self.recorder.step(self.contents.nodes)
             if skipped:
                 del parts[token.visit]
             if not position.iterations & _BREATHE:
@@ -234,7 +241,7 @@ class Run:
             failure = as_failure(error)
             if failure is None:
                 raise
-            raise self._failed(at, failure) from failure
+            raise self._build_error(at, failure) from failure
 
     # --- several nodes at once ---
 
@@ -248,16 +255,17 @@ class Run:
         tokens = iter(ready)
         limit = self.config.max_parallel_branches or len(ready)
         tasks: list[asyncio.Task[None]] = []
+        host = cast("asyncio.Task[Any]", asyncio.current_task())
         # asyncio's own group: 6 µs a task where anyio's took 32 µs, measured side by side.
         async with asyncio.TaskGroup() as group:
             for _ in range(min(limit, len(ready))):
-                work = self._branches(tokens, len(ready), done, tasks)
+                work = self._branches(tokens, len(ready), done, tasks, host)
                 tasks.append(group.create_task(work))
         if self._failure is not None:
             raise self._failure
         self._take_over([done[token.visit] for token in ready if token.visit in done], ready)
         if self.recorder.every_step and self.position.waiting:
-            await self.recorder.step(self.changes, self.state, self.position)
+            await self.recorder.step(self.contents.nodes)
         for token in ready:
             self.position.parts.pop(token.visit, None)
 
@@ -267,17 +275,15 @@ class Run:
         count: int,
         done: dict[int, _Done],
         tasks: list[asyncio.Task[None]],
+        host: asyncio.Task[Any],
     ) -> None:
         """Run tokens one after the other until none is left; a failure stops the others."""
         for token in tokens:
             try:
-                await self._branch(token, count, done)
-            except BaseException as error:
-                failure = as_failure(error)
-                if failure is None:
-                    raise
+                await call(self._branch, token, count, done, host=host)
+            except Exception as failure:  # noqa: BLE001 - raised below, free of the group
                 if self._failure is None:
-                    self._failure = self._failed(token.at, failure)
+                    self._failure = self._build_error(token.at, failure)
                     me = asyncio.current_task()
                     for task in tasks:
                         if task is not me:
@@ -306,8 +312,14 @@ class Run:
         if self._listener is not None:
             self._listener(self._result(finished))
         if self.recorder.every_step and len(done) < count:
-            await self.recorder.part(self.plan.names[at], token.visit, update)
+            await self.recorder.share([finished], self._record_parts)
             self.position.parts[token.visit] = update
+
+    async def _record_parts(self, done: Sequence[_Done]) -> None:
+        """Store what some nodes changed while others of their step still run."""
+        names = [self.plan.names[item.token.at] for item in done]
+        parts = [[item.token.visit, item.update] for item in done]
+        await self.recorder.add({"q": parts}, names)
 
     def _take_over(self, done: list[_Done], ready: list[Token]) -> None:
         """Changes in the order of the tokens, whatever finished first."""
@@ -317,13 +329,15 @@ class Run:
         for item in done:
             self._apply_one(item.token.at, item.update)
         self.results += [self._result(item) for item in done]
-        self.changes = [(names[d.token.at], d.token.visit, d.update) for d in done]
+        self.contents.changes = [(names[d.token.at], d.token.visit, d.update) for d in done]
         position.iterations += len(done)
         put(self.state, ITERATION, position.iterations)
         position.waiting = [token for token in position.waiting if token not in ready]
         for item in done:
             position.answers.pop(item.token.visit, None)
             self._follow(item.token)
+        self.contents.changes += self._emptied
+        self._emptied.clear()
 
     def _refuse_collisions(self, done: list[_Done]) -> None:
         writers: dict[str, str] = {}
@@ -376,8 +390,12 @@ class Run:
 
     def _follow(self, token: Token) -> None:
         """Make tokens for where the edges out of a finished node lead."""
-        at, state, plan = token.at, self.state, self.plan
-        if at in plan.terminals and holds(plan.terminals[at], state):
+        self._leave(token.at, frozenset())
+
+    def _leave(self, at: int, passed: frozenset[int]) -> None:
+        """``passed``: nodes on the way here that had nothing to run for."""
+        state, plan = self.state, self.plan
+        if at in plan.terminals and self._ends(at):
             self.position.terminated_at = plan.names[at]
             return
         for way in plan.ways[at]:
@@ -387,14 +405,24 @@ class Run:
                 elif way.edge.is_active(state):
                     if way.each is None:
                         self._add(way.target, back=way.back)
-                    else:
-                        self._spread(way.target, way.each(state), back=way.back)
+                    elif not self._spread(way.target, way.each(state), back=way.back):
+                        self._pass(at, way.target, passed)
             except BaseException as error:  # conditions and fan-outs are code of the user
                 failure = as_failure(error)
                 if failure is None:
                     raise
                 place = f"the edge to {plan.names[way.target]!r}"
-                raise self._failed(at, failure, place) from failure
+                raise self._build_error(at, failure, place) from failure
+
+    def _ends(self, at: int) -> bool:
+        """Whether the condition of a terminal node holds."""
+        try:
+            return holds(self.plan.terminals[at], self.state)
+        except BaseException as error:  # it is code of the user
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            raise self._build_error(at, failure, "its terminal condition") from failure
 
     def _add(self, target: int, *, back: bool) -> None:
         for token in self.position.waiting:
@@ -403,10 +431,25 @@ class Run:
                 return
         self.position.waiting.append(Token(target, self.position.new_visit(), back))
 
-    def _spread(self, target: int, pieces: Any, *, back: bool) -> None:
+    def _spread(self, target: int, pieces: Any, *, back: bool) -> int:
+        """How many pieces there are."""
+        count = 0
         for branch, piece in enumerate(pieces):
             visit = self.position.new_visit()
             self.position.waiting.append(Token(target, visit, back, dict(piece), branch))
+            count += 1
+        return count
+
+    def _pass(self, at: int, target: int, passed: frozenset[int]) -> None:
+        """Without a piece for the target the run goes on behind it: what gathers finds nothing."""
+        if target in passed:
+            return
+        writes = getattr(self.plan.nodes[target], "writes", None)
+        if empty := empty_values(self._reducers, self.state, writes):
+            changed(self.state, empty)
+            change = (self.plan.names[at], self.position.new_visit(), empty)
+            self._emptied.append(change)
+        self._leave(target, passed | {target})
 
     def _count_loop(self, at: int) -> None:
         self.position.loop_runs += 1
@@ -428,9 +471,9 @@ class Run:
         if update is None:
             return {}
         error = TypeError(f"a node returns a mapping of what changes, not {type(update).__name__}")
-        raise self._failed(at, error)
+        raise self._build_error(at, error)
 
-    def _failed(self, at: int, error: Exception, what: str = "") -> GraphExecutionError:
+    def _build_error(self, at: int, error: Exception, what: str = "") -> GraphExecutionError:
         if isinstance(error, GraphExecutionError) and error.run_id == self.recorder.run.run_id:
             return error
         name = self.plan.names[at]

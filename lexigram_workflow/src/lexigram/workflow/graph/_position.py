@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from attrs import define, field
+from attrs import define, field, frozen
 
+from lexigram.contracts.workflow.checkpoints import GraphRun, StoredRun
 from lexigram.workflow.errors import WorkflowStateError
-from lexigram.workflow.graph.plan import Plan
+from lexigram.workflow.graph._plan import Plan
+from lexigram.workflow.runs import _codec as codec
 
 
 @define(eq=False)
@@ -38,7 +40,7 @@ class Pause:
 
 @define
 class Answer:
-    """What a node that waited is told when it is tried again."""
+    """The answer for a node that waited, when it is tried again."""
 
     response: Any
     remember: dict[str, Any] = field(factory=dict[str, Any])
@@ -103,12 +105,91 @@ class Position:
                 Pause(_token_in(token, plan), prompt, remember, due_at)
                 for token, prompt, remember, due_at in document.get("h", ())
             ],
-            answers={visit: Answer(*told) for visit, *told in document.get("a", ())},
+            answers={visit: Answer(*answer) for visit, *answer in document.get("a", ())},
             visits=visits,
             iterations=iterations,
             loop_runs=loop_runs,
             terminated_at=document.get("e"),
         )
+
+
+# What a node changed, as (name, visit, update).
+Change: TypeAlias = tuple[str, int, dict[str, Any]]
+
+
+@define(eq=False)
+class Contents:
+    """What there is to record of a run. Apart from the run, which has the recorder: a circle would
+    wait for the garbage collector.
+    """
+
+    plan: Plan
+    state: Mapping[str, Any]
+    position: Position
+    # by the nodes of the last step; stored with it, or with the pause or the end
+    changes: list[Change] = field(factory=list[Change])
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes of the last step."""
+        return [name for name, _, _ in self.changes]
+
+    def document(self, changed_by: Sequence[str] | None = None) -> dict[str, Any]:
+        """The position, and the state; or instead of it what the nodes of the last step changed."""
+        document, stored = self.position.as_document(self.plan), self.position.parts
+        if changed_by is None:
+            document["w"] = {key: item for key, item in self.state.items() if key[:1] != "_"}
+        else:
+            # A part that is stored is not written again: None stands for it.
+            document["s"] = [
+                [name, visit, None if visit in stored else update]
+                for name, visit, update in self.changes
+            ]
+        return document
+
+
+@frozen
+class Loaded:
+    """A stored run, ready to be resumed."""
+
+    stored: StoredRun
+    state: dict[str, Any]
+    position: Position
+
+    @property
+    def run(self) -> GraphRun:
+        """How it stands."""
+        return self.stored.run
+
+    @property
+    def seq(self) -> int:
+        """The number of its last checkpoint."""
+        return self.stored.checkpoints[-1].seq
+
+
+def load(
+    stored: StoredRun, plan: Plan, apply: Callable[[dict[str, Any], dict[str, Any]], None]
+) -> Loaded:
+    """Build state and position from the checkpoints; ``apply(state, update)`` reduces."""
+    state: dict[str, Any] = {}
+    position = Position()
+    for checkpoint in stored.checkpoints:
+        document = codec.decode(checkpoint.data)
+        if "w" in document:
+            state = dict(document["w"])
+        if "q" in document:
+            position.parts.update(document["q"])
+        elif "r" in document:
+            visit, response, timed_out = document["r"]
+            position.answered(visit, response, timed_out=timed_out)
+        else:
+            parts = position.parts
+            for _, visit, update in document.get("s", ()):
+                apply(state, parts[visit] if update is None else update)
+            position = Position.from_document(document, plan)
+            waiting = {token.visit for token in position.waiting}
+            position.parts = {visit: part for visit, part in parts.items() if visit in waiting}
+    return Loaded(stored, state, position)
 
 
 def _token_out(token: Token, plan: Plan) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lexigram.diagram import escape
 from lexigram.workflow.state.models import State
 
 
@@ -24,4 +25,4 @@ def mermaid(states: Mapping[str, State], initial: str, current: str) -> str:
 
 
 def _safe(text: str) -> str:
-    return text.replace('"', "#quot;").replace(":", "#58;").replace("\n", " ")
+    return escape(text.replace(":", "#58;"))

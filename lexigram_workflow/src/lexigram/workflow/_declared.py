@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias, cast, get_type_hints
 
+import anyio
 from attrs import frozen
 
+from lexigram.contracts.core.di import ContainerRegistrarProtocol
 from lexigram.contracts.domain.events import DomainEvent
 from lexigram.workflow.core.definition import WorkflowDefinition
-from lexigram.workflow.errors import GraphProblem, GraphValidationError
+from lexigram.workflow.errors import GraphProblem, GraphValidationError, PipelineValidationError
 from lexigram.workflow.graph.builder import WorkflowBuilder
 from lexigram.workflow.graph.engine import WorkflowEngine
 from lexigram.workflow.nodes.function_node import Services
 from lexigram.workflow.pipeline.pipeline import Pipeline
 from lexigram.workflow.pipeline.steps import FunctionStep
 from lexigram.workflow.saga.base import AbstractSaga
+from lexigram.workflow.saga.steps import check_marks
 
 # A pipeline, a graph, something marked with @workflow, or a module with such things in it.
 Declared: TypeAlias = Any
@@ -42,13 +46,67 @@ class Workflow:
     on: type[DomainEvent] | None = None
 
 
-def found_in(items: Iterable[Declared]) -> list[Any]:
+def find_in(items: Iterable[Declared]) -> list[Any]:
     """The workflows that were named; modules, also by name, are looked through with all below."""
     found: dict[int, Any] = {}
     for item in items:
         inside = _in_module(import_module(item) if isinstance(item, str) else item)
         found.update((id(each), each) for each in inside)
     return list(found.values())
+
+
+async def check_declared(items: Sequence[Declared], container: ContainerRegistrarProtocol) -> None:
+    """Have what workflows ask for checked when the graph is frozen; nothing is made or run."""
+    if not items:
+        return
+    # Modules are imported, which reads files.
+    for item in await anyio.to_thread.run_sync(find_in, items):
+        facts = _facts(item)
+        named: Any = getattr(item, "name", None) or getattr(item, "__name__", None)
+        name = str(facts.get("name") or named)
+        if inspect.isclass(item) and issubclass(item, AbstractSaga):
+            _check_saga(cast("Any", item), name, container)
+        elif inspect.isfunction(item) and facts and _makes(item):
+            container.check_entry(item, role=f"workflow {name!r}")
+        else:
+            _check_functions(item, name, container)
+
+
+def _check_saga(
+    saga: type[AbstractSaga[Any]], name: str, container: ContainerRegistrarProtocol
+) -> None:
+    container.check_entry(saga, arguments=True, role=f"saga {name!r}")
+    for error in check_marks(saga):
+        container.report(error)
+
+
+def _check_functions(item: Any, name: str, container: ContainerRegistrarProtocol) -> None:
+    """Those in the nodes of a graph or the steps of a pipeline, by having them bound."""
+    checking = _Checking(name, container)
+    if inspect.isfunction(item):
+        item = Pipeline(name, [FunctionStep(name, item)])
+    if isinstance(item, Pipeline):
+        # What else it lacks here, such as who approves, is asked again with all of that in boot.
+        with suppress(PipelineValidationError):
+            item.equip(container=checking).validate()
+    elif isinstance(item, WorkflowEngine):
+        item.equip(container=checking)
+    elif isinstance(item, WorkflowBuilder):
+        item.build(container=checking)
+
+
+class _Checking:
+    """In the place of a container: what is asked of it is checked at the freeze."""
+
+    def __init__(self, name: str, container: ContainerRegistrarProtocol) -> None:
+        self._role = f"workflow {name!r}"
+        self._container = container
+
+    def entry(
+        self, func: Callable[..., Any], /, *, given: Sequence[str] = ()
+    ) -> Callable[..., Any]:
+        self._container.check_entry(func, given=given, role=self._role)
+        return func
 
 
 async def made(item: Any, services: MakingServices) -> Workflow:
@@ -98,7 +156,7 @@ def _name(item: Any, source: Any, facts: Mapping[str, Any]) -> str:
     if said == item.__name__:  # the mark gave no name
         return own
     raise GraphValidationError(
-        "a workflow is not in order:",
+        "invalid workflow definition:",
         problems=[
             GraphProblem(
                 f"@workflow({said!r}) makes a workflow called {own!r}", "give both the same name"
@@ -163,7 +221,7 @@ def _not_a_workflow(item: Any, source: Any) -> GraphValidationError:
     what = getattr(item, "__name__", None) or repr(item)
     made_of = "" if source is item else f" made {type(source).__name__}, which"
     return GraphValidationError(
-        "a workflow is not in order:",
+        "invalid workflow definition:",
         problems=[
             GraphProblem(
                 f"{what}{made_of} is no workflow",

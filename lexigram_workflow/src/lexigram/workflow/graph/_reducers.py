@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from lexigram.workflow.errors import GraphProblem, GraphValidationError
@@ -30,7 +30,8 @@ def largest(so_far: Any, written: Any) -> Any:
 
 
 BY_NAME: Mapping[str, Reducer] = {"append": append, "merge": merge, "max": largest}
-_START_EMPTY = (append, merge)
+# What a key has that nobody has written; other reducers begin with the first write.
+_EMPTY: Mapping[Reducer, Callable[[], Any]] = {append: list, merge: dict}
 
 
 def reducer_of(key: str, reducer: str | Reducer) -> Reducer:
@@ -40,7 +41,7 @@ def reducer_of(key: str, reducer: str | Reducer) -> Reducer:
     found = BY_NAME.get(reducer)
     if found is None:
         problem = GraphProblem(
-            f"the reducer of {key!r} is {reducer!r}, which is none",
+            f"unknown reducer {reducer!r} for state key {key!r}",
             f"use {', '.join(map(repr, BY_NAME))} or a function (value, written) -> value",
         )
         raise GraphValidationError("a reducer is unknown", problems=[problem])
@@ -49,6 +50,17 @@ def reducer_of(key: str, reducer: str | Reducer) -> Reducer:
 
 def reduced(reducer: Reducer, so_far: Any, written: Any) -> Any:
     """The value after a write; ``so_far`` is MISSING for the first one."""
-    if so_far is MISSING and reducer not in _START_EMPTY:
+    if so_far is MISSING and reducer not in _EMPTY:
         return written
     return reducer(so_far, written)
+
+
+def empty_values(
+    reducers: Mapping[str, Reducer], state: Mapping[str, Any], keys: Collection[str] | None
+) -> dict[str, Any]:
+    """Of keys without a value yet, those that begin empty; ``keys`` None: of all."""
+    return {
+        key: _EMPTY[reducer]()
+        for key, reducer in reducers.items()
+        if reducer in _EMPTY and key not in state and (keys is None or key in keys)
+    }

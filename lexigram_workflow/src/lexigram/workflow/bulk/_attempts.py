@@ -10,10 +10,10 @@ import anyio
 from attrs import frozen
 
 from lexigram import clock
-from lexigram.concurrency import as_failure
+from lexigram.concurrency import call
 from lexigram.contracts.core.result import Err, Ok
 from lexigram.contracts.infra.resilience.protocols import CircuitBreakerProtocol
-from lexigram.workflow._results import is_err, is_ok
+from lexigram.workflow._results import is_err, is_ok, may_retry
 from lexigram.workflow.bulk.errors import BulkOperationError
 from lexigram.workflow.bulk.models import BulkBatchResult, BulkItemError
 from lexigram.workflow.config import BulkOperationConfig
@@ -22,6 +22,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Processor = Callable[[list[T]], Awaitable[Sequence[Any]]]
+
+# Of the wait before a retry: 2.0 ** 1024 is no number.
+MAX_DOUBLINGS = 60
 
 
 @frozen
@@ -70,20 +73,22 @@ class Attempts(Generic[T, R]):
     async def again(
         self, batch: FailedItems[T], note: Callable[[list[int]], Awaitable[None]] | None
     ) -> BulkBatchResult[T, R]:
-        """The other tries; after each, ``note`` is told the places that failed even so."""
+        """The other tries; after each, ``note`` gets the places that failed again."""
         answers: list[Any] = batch.answers
-        failed: list[int] = batch.failed
+        failed, hopeless = _sort_out(batch.failed, answers)
         tries = 0
         while failed and tries < self._retries:
-            await anyio.sleep(self._delay * 2.0**tries)
+            await anyio.sleep(self._delay * 2.0 ** min(tries, MAX_DOUBLINGS))
             tries += 1
             async with self._slots:
                 given, still = await self._once([batch.items[place] for place in failed])
             for place, answer in zip(failed, given, strict=True):
                 answers[place] = answer
-            failed = [failed[index] for index in still]
+            failed, others = _sort_out([failed[index] for index in still], answers)
+            hopeless += others
             if note is not None and failed and tries < self._retries:
-                await note(failed)
+                await note(sorted([*failed, *hopeless]))
+        failed = sorted([*failed, *hopeless])
         errors = [_item_error(batch.batch_id, place, answers[place], tries) for place in failed]
         for place in failed:
             answers[place] = None
@@ -95,25 +100,23 @@ class Attempts(Generic[T, R]):
     async def _once(self, items: list[T]) -> tuple[list[Any], list[int]]:
         """An answer per item, and the places of those that are failures."""
         try:
+            given: Any
             if self._breaker is None:
-                given = await self._processor(items)
+                given = await call(self._processor, items)
             else:
-                given = await self._breaker.call(self._processor, items)
+                given = await call(self._breaker.call, self._processor, items)
             answers: list[Any] = list(given)
             if len(answers) != len(items):
                 raise BulkOperationError(
                     f"the processor gave {len(answers)} results for {len(items)} items",
                     hint="return one result per item, in the order of the items",
                 )
-        except BaseException as error:
-            failure = as_failure(error)
-            if failure is None:
-                raise
+        except Exception as failure:  # noqa: BLE001 - the boundary: it is the error of the items
             return [failure] * len(items), list(range(len(items)))
         # Kinds first: a batch without failures costs one pass in C.
         kinds = set(map(type, answers))
         if Ok in kinds:
-            answers = [_opened(answer) for answer in answers]
+            answers = [_unwrap(answer) for answer in answers]
         if not any(kind is Err or issubclass(kind, Exception) for kind in kinds):
             return answers, []
         places = [
@@ -124,7 +127,13 @@ class Attempts(Generic[T, R]):
         return answers, places
 
 
-def _opened(answer: Any) -> Any:
+def _sort_out(places: Sequence[int], answers: Sequence[Any]) -> tuple[list[int], list[int]]:
+    """The failed places that are tried again, and those that no attempt can help."""
+    again = [place for place in places if may_retry(answers[place])]
+    return again, [place for place in places if place not in again]
+
+
+def _unwrap(answer: Any) -> Any:
     return answer.value if is_ok(answer) else answer
 
 

@@ -15,7 +15,7 @@ PAUSED_AT = "_paused_at"
 
 
 @contextmanager
-def marked_pause() -> Generator[None]:
+def mark_pause() -> Generator[None]:
     """Let the outer run remember which pause of the inner one it waits for."""
     try:
         yield

@@ -12,8 +12,8 @@ from lexigram.contracts.workflow.errors import SagaBusyError
 from lexigram.contracts.workflow.protocols import SagaStoreProtocol
 from lexigram.contracts.workflow.sagas import LeasingSagaStoreProtocol
 from lexigram.contracts.workflow.types import SagaState
-from lexigram.sql.leasing import lease_token
-from lexigram.workflow._leases import given_back, until_lost
+from lexigram.leasing import lease_token
+from lexigram.workflow._leases import give_back, until_lost
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class NotKept:
 
 
 class Kept(NotKept):
-    """A saga in a store that knows no leases: whoever runs it must know that nobody else does."""
+    """A saga in a store that knows no leases: its user must see to it that it runs once at a time."""
 
     is_kept = True
 
@@ -68,7 +68,7 @@ class Leased(NotKept):
         self._is_held = False
 
     async def load(self, *, create: bool, take_over: bool) -> Stored | None:
-        """Claim it. Raises SagaBusyError while somebody else has it."""
+        """Claim it. Raises SagaBusyError while another process has it."""
         stored = await self._store.claim(
             self._id, self._owner, self._lease, create=create, take_over=take_over
         )
@@ -105,7 +105,7 @@ class Leased(NotKept):
 
     async def _give_back(self) -> None:
         if self._is_held:
-            await given_back(f"saga {self._id}", lambda: self._store.release(self._id, self._owner))
+            await give_back(f"saga {self._id}", lambda: self._store.release(self._id, self._owner))
 
 
 def ownership(store: SagaStoreProtocol | None, saga_id: str, lease: float) -> NotKept:

@@ -1,4 +1,4 @@
-"""A definition prepared for running: who follows whom, who must be waited for.
+"""A definition prepared for running: edges, and the nodes that a join waits for.
 
 Nodes are numbers here and sets of nodes are bits of an int, so that "does anything that is still
 to run lead to this node" is one ``&``. ``explanation/graphs.md`` tells the rules.
@@ -42,7 +42,7 @@ class Plan:
     # bits of the nodes of the loop that begins here
     loop: tuple[int, ...]
     in_cycle: tuple[bool, ...]
-    # nodes that are told which visit a run of them is
+    # nodes that get the number of their visit
     visited: tuple[bool, ...]
     # not terminal: missing; terminal: its condition, None for always
     terminals: Mapping[int, Condition | None]
@@ -176,7 +176,7 @@ def cyclic(targets: Sequence[Sequence[int]]) -> list[bool]:
     # Kosaraju: nodes in the order in which a walk leaves them, taken backwards against the
     # edges, give the groups whose members all lead to each other.
     seen: set[int] = set()
-    for node in reversed(_left_order(targets)):
+    for node in reversed(_order_targets(targets)):
         if node not in seen:
             group = _walk(sources, node, seen)
             if len(group) > 1:
@@ -185,7 +185,7 @@ def cyclic(targets: Sequence[Sequence[int]]) -> list[bool]:
     return result
 
 
-def _left_order(targets: Sequence[Sequence[int]]) -> list[int]:
+def _order_targets(targets: Sequence[Sequence[int]]) -> list[int]:
     order: list[int] = []
     seen: set[int] = set()
     for start in range(len(targets)):

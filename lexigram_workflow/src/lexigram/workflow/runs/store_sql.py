@@ -15,8 +15,8 @@ from lexigram.contracts.workflow.checkpoints import (
     StoredRun,
 )
 from lexigram.contracts.workflow.errors import CheckpointConflictError, WorkflowNotFoundError
+from lexigram.leasing import Coalescer
 from lexigram.sql.database import Database
-from lexigram.sql.leasing import Coalescer
 from lexigram.sql.steps import Steps
 
 # --- statements, the same on both databases ---
