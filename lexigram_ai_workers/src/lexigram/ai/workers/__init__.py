@@ -1,4 +1,4 @@
-"""Lexigram AI workers: embed, ingest, maintain, recover."""
+"""Lexigram AI workers: embedding, ingestion, maintenance, dead-letter recovery."""
 
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from lexigram.ai.workers.hooks import (
         WorkerJobCompletedHook,
+        WorkerJobFailedHook,
         WorkerJobStartedHook,
         WorkerMaintenanceRunHook,
     )
@@ -102,6 +103,7 @@ else:
             ],
             "lexigram.ai.workers.hooks": [
                 "WorkerJobCompletedHook",
+                "WorkerJobFailedHook",
                 "WorkerJobStartedHook",
                 "WorkerMaintenanceRunHook",
             ],
@@ -154,6 +156,7 @@ __all__ = [
     "UnknownMaintenanceTaskError",
     "WorkerError",
     "WorkerJobCompletedHook",
+    "WorkerJobFailedHook",
     "WorkerJobStartedHook",
     "WorkerMaintenanceRunHook",
     "WorkerProtocol",

@@ -8,7 +8,7 @@ from lexigram.contracts.ai.errors import AIError
 
 
 class WorkerError(AIError):
-    """A worker could not do what it was asked."""
+    """Base class of the errors of AI workers."""
 
     code = "LEX_ERR_AIWORK_001"
 
@@ -17,7 +17,7 @@ class WorkerError(AIError):
 
 
 class DLQError(WorkerError):
-    """A dead letter could not be kept, found or sent again."""
+    """A dead letter could not be stored, found or retried."""
 
     code = "LEX_ERR_AIWORK_002"
 
@@ -26,7 +26,7 @@ class DLQError(WorkerError):
 
 
 class MaintenanceError(WorkerError):
-    """A maintenance task is wrong, or failed."""
+    """A maintenance task is invalid or failed."""
 
     code = "LEX_ERR_AIWORK_003"
 
@@ -38,15 +38,17 @@ class UnknownMaintenanceTaskError(MaintenanceError, ValueError):
     """No maintenance task has this name."""
 
     code = "LEX_ERR_AIWORK_004"
+    is_retryable = False
 
 
 class WorkerSetupError(WorkerError):
-    """A worker lacks something it needs before it can start."""
+    """A worker cannot start because of a missing or invalid setting."""
 
     code = "LEX_ERR_AIWORK_005"
+    is_retryable = False
 
 
 class JobNotTakenError(WorkerError, RuntimeError):
-    """The task queue did not take a job of an adapter."""
+    """The task queue did not accept a job of an adapter."""
 
     code = "LEX_ERR_AIWORK_006"

@@ -7,20 +7,31 @@ from attrs import frozen
 
 @frozen(kw_only=True)
 class WorkerJobStartedHook:
-    """A worker took a job; told again for every attempt."""
+    """A worker started an attempt at a job."""
 
     job_type: str
 
 
 @frozen(kw_only=True)
 class WorkerJobCompletedHook:
-    """A job was done; one that failed is not told."""
+    """A job completed."""
 
     job_type: str
 
 
 @frozen(kw_only=True)
+class WorkerJobFailedHook:
+    """An attempt at a job failed. The queue decides about a retry."""
+
+    job_type: str
+    # empty if a handler is called without a queue
+    job_id: str
+    error_type: str
+    error: str
+
+
+@frozen(kw_only=True)
 class WorkerMaintenanceRunHook:
-    """A maintenance task ended, well or not."""
+    """A maintenance task ended, successfully or not."""
 
     task_type: str

@@ -10,19 +10,20 @@ from attrs import evolve
 from lexigram.ai.workers.batch_embedding.cache import EmbeddingCache
 from lexigram.ai.workers.config import WorkersConfig
 from lexigram.ai.workers.di.provider import (
-    _WORKER_TYPES,  # pyright: ignore[reportPrivateUsage]  # the name users know
+    _WORKER_TYPES,  # pyright: ignore[reportPrivateUsage]  # an old public name
     WORKER_CLASS,
     WORKERS_NAME,
     WorkersProvider,
 )
-from lexigram.ai.workers.figures import IngestionFigures
 from lexigram.ai.workers.maintenance.aged_cache import AgedCache
+from lexigram.ai.workers.statistics import IngestionStatistics
 from lexigram.ai.workers.supervision import Supervisor, WorkerProtocol
 from lexigram.ai.workers.vectors.choose import VectorStores
 from lexigram.contracts.ai.protocols import EmbeddingProviderProtocol
 from lexigram.contracts.data.vector import VectorStoreProtocol
 from lexigram.contracts.infra.tasks.protocols import TaskWorkerProtocol
 from lexigram.di import DynamicModule, Module, Named, module
+from lexigram.processes import ProcessPool
 
 _EXPORTS: tuple[Any, ...] = (
     WorkersConfig,
@@ -32,8 +33,9 @@ _EXPORTS: tuple[Any, ...] = (
     Annotated[TaskWorkerProtocol, Named(WORKERS_NAME)],
     EmbeddingProviderProtocol,
     EmbeddingCache,
-    IngestionFigures,
+    IngestionStatistics,
     AgedCache,
+    ProcessPool,
     VectorStores,
     VectorStoreProtocol,
     WORKER_CLASS,
@@ -42,7 +44,7 @@ _EXPORTS: tuple[Any, ...] = (
 
 @module(providers=[WorkersProvider], exports=_EXPORTS, is_global=True)
 class WorkersModule(Module):
-    """Embedding, ingestion, maintenance and dead letters; the bare class reads ``ai_workers``."""
+    """Embedding, ingestion, maintenance and dead letters; configured by section ``ai_workers``."""
 
     @classmethod
     def configure(
@@ -53,10 +55,10 @@ class WorkersModule(Module):
         worker_types: Sequence[type[WorkerProtocol]] = (),
         imports: Sequence[Any] = (),
     ) -> DynamicModule:
-        """The workers with an explicit configuration, or section ``ai_workers`` when None.
+        """Configure the workers explicitly, or by section ``ai_workers`` if None.
 
-        ``enable_scheduler=False``: maintenance runs by hand only. ``worker_types`` are workers
-        of your own under the same supervision; their constructors see what ``imports`` export.
+        ``enable_scheduler=False``: maintenance tasks run only on demand. ``worker_types`` are
+        additional workers under the same supervisor; ``imports`` are the modules that they need.
         """
         provider = WorkersProvider(config, enable_scheduler, worker_types=worker_types)
         return _dynamic(cls, provider, worker_types, imports)
@@ -69,10 +71,10 @@ class WorkersModule(Module):
         worker_types: Sequence[type[WorkerProtocol]] = (),
         imports: Sequence[Any] = (),
     ) -> DynamicModule:
-        """The workers for tests: in memory, embeddings by hashing, nothing is started.
+        """Configure workers for tests: in memory, with hashing embeddings, not started.
 
-        Every resolve builds a worker; ``await worker.drain()`` does the jobs that wait. With a
-        ``config`` its embeddings and vectors are taken as they are.
+        Every resolve creates a worker; ``await worker.drain()`` runs the pending jobs. With a
+        ``config`` its embeddings and vector settings are used.
         """
         if config is None:
             plain = WorkersConfig()
@@ -81,7 +83,7 @@ class WorkersModule(Module):
                 embeddings=evolve(plain.embeddings, provider="hashing"),
                 vectors=evolve(plain.vectors, provider="memory"),
             )
-        provider = WorkersProvider(config, False, worker_types=worker_types, background=False)
+        provider = WorkersProvider(config, False, worker_types=worker_types, stub=True)
         return _dynamic(cls, provider, worker_types, imports)
 
 

@@ -1,4 +1,4 @@
-"""The task workers behind an AI worker: one pool on one queue, of the class the application chose."""
+"""The pool of task workers of an AI worker, for one queue."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from lexigram.tasks.config import PoolSettings
 from lexigram.tasks.handlers import definition_of, job
 from lexigram.tasks.worker import TaskWorker
 
-_DRAIN_SECONDS = 20.0  # for running jobs when the pool stops; the provider gives all 30
+_DRAIN_SECONDS = 20.0  # for running jobs at stop; less than the 30 s of the provider
 
 
 class TaskPool:
     """Implements TaskWorkerProtocol with ``concurrency`` jobs at a time.
 
-    The default is one TaskWorker, which takes jobs of ``queue_name`` only. What is bound as
-    ``"TaskWorkerClass"`` is told nothing but id, queue and handlers, so there are
-    ``concurrency`` of them. ``handlers`` count together, also where pools of others call them:
-    a job too many waits for its turn.
+    The default is one TaskWorker for ``queue_name``. A class bound as ``"TaskWorkerClass"`` gets
+    only id, queue and handlers, so ``concurrency`` instances are created. All ``handlers`` share
+    the limit, also in other pools: further jobs wait.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class TaskPool:
         self.concurrency = concurrency
         self._queue = queue
         self._slots = anyio.CapacityLimiter(concurrency)
-        self.handlers = {key: self._limited(handler) for key, handler in handlers.items()}
+        self.handlers = {key: self._limit_concurrency(handler) for key, handler in handlers.items()}
         self._settings = PoolSettings(
             concurrency=concurrency, queues=(queue_name,), drain_timeout=_DRAIN_SECONDS
         )
@@ -52,64 +51,64 @@ class TaskPool:
         self.workers: list[TaskWorkerProtocol] = []
 
     async def start(self) -> None:
-        """Begin to take jobs; a second call while it runs starts what died."""
+        """Start the workers; a second call while they run restarts failed ones."""
         if not self.workers:
-            self.workers = self._made()
+            self.workers = self._create_workers()
         for worker in self.workers:
             await worker.start()
 
     async def stop(self) -> None:
-        """Take no more jobs and wait for the running ones, all workers side by side."""
+        """Stop all workers concurrently, and wait for their running jobs."""
         workers, self.workers = self.workers, []
         async with anyio.create_task_group() as tasks:
             for worker in workers:
                 tasks.start_soon(worker.stop)
 
     async def wait(self) -> None:
-        """Return when it was stopped; raise what a worker died of.
+        """Wait until the pool ends; raise the error of a failed worker.
 
-        A class of the application's own cannot say when it dies: it counts as running.
+        Failures of a custom worker class cannot be detected: it counts as running.
         """
         watched = [worker for worker in self.workers if isinstance(worker, TaskWorker)]
         if not watched:
             await anyio.sleep_forever()
         for worker in watched:
             await worker.wait()
-        if self.workers:  # not by ``stop``
-            raise WorkerError(f"the task workers of {self.name} ended by themselves")
+        if self.workers:  # not stopped by ``stop``
+            raise WorkerError(f"the task workers of {self.name} ended unexpectedly")
 
     async def drain(self) -> int:
-        """Do every job that can be done now, in the calling task; how many ended. For tests."""
+        """Run all pending jobs in the calling task; returns their number. For tests."""
         return await self._core_worker().drain()
 
     @property
     def is_alive(self) -> bool:
-        """True while it takes jobs."""
+        """True while the pool runs."""
         return bool(self.workers) and all(
             not isinstance(worker, TaskWorker) or worker.is_alive for worker in self.workers
         )
 
-    def _limited(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        declared = definition_of(handler)
+    def _limit_concurrency(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        definition = definition_of(handler)
 
         @job(
-            declared.name,
-            queue=declared.queue,
-            priority=declared.priority,
-            max_retries=declared.max_retries,
-            timeout=declared.timeout,
-            max_deliveries=declared.max_deliveries,
-            result_ttl=declared.result_ttl,
-            retry=declared.retry,
+            definition.name,
+            queue=definition.queue,
+            priority=definition.priority,
+            max_retries=definition.max_retries,
+            timeout=definition.timeout,
+            max_deliveries=definition.max_deliveries,
+            result_ttl=definition.result_ttl,
+            retry=definition.retry,
         )
         @wraps(handler)
-        async def in_turn(*args: Any, **kwargs: Any) -> Any:
+        async def run_limited(*args: Any, **kwargs: Any) -> Any:
             async with self._slots:
                 return await handler(*args, **kwargs)
 
-        return in_turn
+        return run_limited
 
-    def _made(self) -> list[TaskWorkerProtocol]:
+    def _create_workers(self) -> list[TaskWorkerProtocol]:
         make = self._make_worker
         if make is None or make is TaskWorker:
             return [self._core_worker()]

@@ -1,4 +1,4 @@
-"""What workers have in common that take jobs of one kind from a task queue."""
+"""Base class of workers with one type of jobs on a task queue."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar, cast
 from uuid import uuid4
 
-from lexigram.ai.workers.announcer import Announcer
 from lexigram.ai.workers.errors import WorkerError
 from lexigram.ai.workers.pool import TaskPool
+from lexigram.ai.workers.telemetry import Telemetry
 from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
 from lexigram.contracts.core.result import Err
 from lexigram.contracts.infra.tasks.protocols import (
@@ -19,19 +19,18 @@ from lexigram.contracts.infra.tasks.protocols import (
     TaskWorkerFactoryProtocol,
 )
 from lexigram.contracts.infra.tasks.types import JobResult, JobStatus
-from lexigram.hooks import HookRegistry
 from lexigram.tasks.context import ambient_job
 from lexigram.tasks.handlers import JobRetry, definition_of
 
-MAX_RESULTS = 1000  # kept here for queues that keep none
+MAX_RESULTS = 1000  # stored here for queues without results
 
 R = TypeVar("R")
 
 
 class QueuedWorker(ABC, Generic[R]):
-    """A pool that does the jobs of one handler, and how these ended."""
+    """A pool for the jobs of one handler, with their results."""
 
-    # of the component in health checks
+    # part of the component name in health checks
     kind: str
 
     def __init__(
@@ -41,14 +40,17 @@ class QueuedWorker(ABC, Generic[R]):
         concurrency: int,
         retry: JobRetry,
         *,
-        hooks: HookRegistry | None,
+        telemetry: Telemetry,
         task_worker_class: TaskWorkerFactoryProtocol | None,
+        timeout: float | None,
     ) -> None:
         self.queue = queue
         self.worker_id = worker_id
         self.concurrency = concurrency
-        self._announcer = Announcer(hooks)
-        # of jobs done here, for a queue that keeps no results
+        # timeout of one attempt at a job, in seconds
+        self.timeout = timeout
+        self._telemetry = telemetry
+        # results of this process, for queues without results
         self._results: OrderedDict[str, R] = OrderedDict()
         handler = self._handler(retry)
         self._job = definition_of(handler)
@@ -61,48 +63,48 @@ class QueuedWorker(ABC, Generic[R]):
             make_worker=task_worker_class,
         )
 
-    # --- life -----------------------------------------------------------------------------------
+    # --- lifecycle -----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to take jobs; a second call while it runs does nothing."""
+        """Start the pool; a second call while it runs does nothing."""
         await self._pool.start()
 
     async def stop(self) -> None:
-        """Take no more jobs, wait for the running ones, hand back what did not finish."""
+        """Stop the pool: wait for running jobs, then release unfinished ones."""
         await self._pool.stop()
 
     async def wait(self) -> None:
-        """Return when it was stopped; raise what its pool died of."""
+        """Wait until the pool ends; raise the error that ended it."""
         await self._pool.wait()
 
     async def drain(self) -> int:
-        """Do every job that can be done now, without ``start``; how many ended. For tests."""
+        """Run all pending jobs without ``start``; returns their number. For tests."""
         return await self._pool.drain()
 
     @property
     def is_alive(self) -> bool:
-        """True while it takes jobs."""
+        """True while the pool runs."""
         return self._pool.is_alive
 
     @property
     def handlers(self) -> dict[str, Callable[..., Any]]:
-        """What it does, by the names of jobs, for pools of others.
+        """The job handlers by job name, for other pools.
 
-        All together do ``concurrency`` jobs at a time.
+        All handlers together run ``concurrency`` jobs at a time.
         """
         return self._pool.handlers
 
     # --- for callers ----------------------------------------------------------------------------
 
     async def get_result(self, job_id: str) -> R | None:
-        """How the job ended; None while it has not, and when it is unknown or no longer kept."""
+        """Return the result of a job; None while it runs, or for an unknown or expired job."""
         if isinstance(self.queue, JobControlProtocol):
-            found = await self.queue.get_result(job_id)
-            return None if found is None else self._ended(found)
+            job_result = await self.queue.get_result(job_id)
+            return None if job_result is None else self._build_result(job_result)
         return self._results.get(job_id)
 
     def get_stats(self) -> dict[str, Any]:
-        """What it does in this process."""
+        """Return the statistics of this worker in this process."""
         alive = self.is_alive
         return {
             "worker_id": self.worker_id,
@@ -112,44 +114,45 @@ class QueuedWorker(ABC, Generic[R]):
         }
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
-        """HEALTHY while it takes jobs."""
+        """HEALTHY while the pool runs."""
         alive = self.is_alive
         return HealthCheckResult(
             component=f"worker.{self.kind}.{self.worker_id}",
             status=HealthStatus.HEALTHY if alive else HealthStatus.UNHEALTHY,
-            message="takes jobs" if alive else "takes no jobs: not started, stopped, or dead",
+            message="running" if alive else "not running: not started, stopped or failed",
             details=self.get_stats(),
         )
 
-    # --- what a kind of jobs says -----------------------------------------------------------------
+    # --- implemented by subclasses -----------------------------------------------------------------
 
     @abstractmethod
     def _handler(self, retry: JobRetry) -> Callable[..., Any]:
-        """What does a job: a function with ``@job``. Called before the worker is complete."""
+        """Return the job handler, a function with ``@job``. Called by the constructor."""
 
     @abstractmethod
-    def _read_result(self, told: Mapping[str, Any]) -> R:
-        """The result that the handler returned, as a queue kept it."""
+    def _parse_result(self, data: Mapping[str, Any]) -> R:
+        """Parse the stored result of the handler."""
 
     @abstractmethod
-    def _other_end(self, found: JobResult) -> R:
-        """Of a job that ended without a result: given up, or its result is no longer kept."""
+    def _result_without_value(self, job_result: JobResult) -> R:
+        """Build the result of a job without a result value: it failed, or the value expired."""
 
-    # --- inside ---------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------------
 
     async def _enqueue(
-        self, asked: Mapping[str, Any], priority: int, refusal: type[WorkerError], what: str
+        self, arguments: Mapping[str, Any], priority: int, refusal: type[WorkerError], what: str
     ) -> str:
-        """Hand in a job with these arguments and return its id."""
+        """Enqueue a job and return its id."""
         job_id = uuid4().hex
         accepted = await self.queue.enqueue(
             {
                 "id": job_id,
                 "name": self._job.name,
                 "args": (),
-                "kwargs": {**asked, "job_id": job_id},
+                "kwargs": {**arguments, "job_id": job_id},
                 "priority": priority,
                 "queue": self._job.queue,
+                **({} if self.timeout is None else {"timeout": self.timeout}),
             }
         )
         if isinstance(accepted, Err):
@@ -162,23 +165,23 @@ class QueuedWorker(ABC, Generic[R]):
             )
         return job_id
 
-    def _keep(self, job_id: str, result: R) -> None:
+    def _store_result(self, job_id: str, result: R) -> None:
         if isinstance(self.queue, JobControlProtocol):
             return
         self._results[job_id] = result
         while len(self._results) > MAX_RESULTS:
             self._results.popitem(last=False)
 
-    def _ended(self, found: JobResult) -> R | None:
-        if not found.status.is_final:
+    def _build_result(self, job_result: JobResult) -> R | None:
+        if not job_result.status.is_final:
             return None
-        value = found.value
-        if found.status is JobStatus.COMPLETED and isinstance(value, Mapping):
-            return self._read_result(cast("Mapping[str, Any]", value))
-        return self._other_end(found)
+        value = job_result.value
+        if job_result.status is JobStatus.COMPLETED and isinstance(value, Mapping):
+            return self._parse_result(cast("Mapping[str, Any]", value))
+        return self._result_without_value(job_result)
 
 
-def own_id(job_id: str | None) -> str:
-    """The id of the job that runs here; who calls a handler by hand may have given none."""
+def current_job_id(job_id: str | None) -> str:
+    """Return the id of the current job; a new id if a handler is called without a queue."""
     context = ambient_job()
     return job_id or (context.job.id if context is not None else uuid4().hex)

@@ -1,13 +1,15 @@
-"""The steps of durable ingestion: what the shipped workflows call, document by document."""
+"""The steps of durable ingestion, called by the shipped workflows for every document."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict, TypeVar, cast
 
+import anyio.to_thread
 import numpy as np
 from attrs import evolve, field, frozen
 from attrs.validators import ge, min_len
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from lexigram.ai.workers.batch_embedding.cache import EmbeddingCache
 from lexigram.ai.workers.config import WorkersConfig
+from lexigram.ai.workers.constants import DEFAULT_COLLECTION
 from lexigram.ai.workers.document_ingestion.chunker import DocumentChunker
 from lexigram.ai.workers.document_ingestion.config import ChunkingConfig
 from lexigram.ai.workers.document_ingestion.errors import (
@@ -24,12 +27,12 @@ from lexigram.ai.workers.document_ingestion.errors import (
 from lexigram.ai.workers.document_ingestion.parser import UniversalDocumentParser
 from lexigram.ai.workers.document_ingestion.stages import (
     DocumentFacts,
-    chunks_of,
-    collection_for,
+    build_records,
+    chunk_document_text,
     document_id_of,
-    notes_of,
-    records_of,
-    vectors_of,
+    embed_chunks,
+    ensure_collection,
+    parsing_notes,
 )
 from lexigram.ai.workers.document_ingestion.types import (
     Block,
@@ -37,7 +40,7 @@ from lexigram.ai.workers.document_ingestion.types import (
     Document,
     DocumentChunk,
 )
-from lexigram.ai.workers.figures import IngestionFigures
+from lexigram.ai.workers.statistics import IngestionStatistics
 from lexigram.ai.workers.vectors.choose import VectorStores
 from lexigram.ai.workers.vectors.errors import VectorDatabaseNotFoundError
 from lexigram.config.structure import structure
@@ -58,6 +61,7 @@ from lexigram.contracts.workflow.durable import (
 )
 from lexigram.contracts.workflow.errors import StepRefusedError
 from lexigram.observability import get_logger
+from lexigram.processes import ProcessPool
 
 logger = get_logger(__name__)
 
@@ -71,7 +75,7 @@ T = TypeVar("T")
 class ValidateParams:
     """Parameters of ``validate_document``."""
 
-    # the name of a registered parser; None: by the type of the document
+    # name of a registered parser; None: by document type
     parser: str | None = None
 
 
@@ -79,9 +83,9 @@ class ValidateParams:
 class ParseParams:
     """Parameters of ``parse_document``."""
 
-    # what PARSED_MD is written in
+    # format of PARSED_MD
     format: Literal["markdown"] = "markdown"
-    # let a Docling server, where there is one, read scanned pages
+    # use a Docling server, if configured, for scanned pages
     ocr_enabled: bool = True
     parser: str | None = None
 
@@ -90,7 +94,7 @@ class ParseParams:
 class SplitParseParams(ParseParams):
     """Parameters of ``split_parse_document``."""
 
-    # of a PDF; other documents are read in one go
+    # for PDF only
     pages_at_once: int = field(default=50, validator=ge(1))
 
 
@@ -98,7 +102,7 @@ class SplitParseParams(ParseParams):
 class EmbedParams:
     """Parameters of ``embed_document``."""
 
-    # the id of the bound model, or its last part; None: whichever is bound
+    # id of the bound model, or its last part; None: the bound model
     model: str | None = None
     batch_size: int = field(default=1000, validator=ge(1))
 
@@ -107,9 +111,9 @@ class EmbedParams:
 class StoreParams:
     """Parameters of ``save_to_rag``."""
 
-    # the database below ai_workers.vectors.path
+    # database below ai_workers.vectors.path
     data_dir: str = field(default="default", validator=min_len(1))
-    collection_name: str = field(default="documents", validator=min_len(1))
+    collection_name: str = field(default=DEFAULT_COLLECTION, validator=min_len(1))
 
 
 @frozen(kw_only=True)
@@ -123,9 +127,9 @@ class LogParams:
 class RunEndParams:
     """Parameters of ``run_end``."""
 
-    # None: the databases that the store steps of the plan write to
+    # None: the databases of the store steps of the plan
     data_dir: str | None = None
-    # seconds to wait for who writes there; None: for ever
+    # seconds to wait for the lock; None: no limit
     max_wait: float | None = 600.0
 
 
@@ -139,11 +143,12 @@ async def validate_document(
     ctx: StepContextProtocol,
     document_parser: UniversalDocumentParser | None = None,
     workers_config: WorkersConfig | None = None,
+    processes: ProcessPool | None = None,
 ) -> dict[str, Any]:
-    """Refuse what can be seen to be unreadable, before anything is spent on it."""
-    params = _read(ValidateParams, step_params)
+    """Reject unreadable documents before they are parsed."""
+    params = _read_params(ValidateParams, step_params)
     data = await ctx.artifact(ArtifactType.DOC).read()
-    parser = _parser(document_parser, workers_config)
+    parser = _get_parser(document_parser, workers_config, processes)
     name = await parser.validate(data, doc.uri, mime_type=doc.mime_type, parser=params.parser)
     return {"parser": name, "file_size": len(data)}
 
@@ -155,10 +160,14 @@ async def parse_document(
     ctx: StepContextProtocol,
     document_parser: UniversalDocumentParser | None = None,
     workers_config: WorkersConfig | None = None,
+    processes: ProcessPool | None = None,
 ) -> dict[str, Any]:
-    """DOC to PARSED_MD and PARSED_JSON."""
+    """Parse DOC to PARSED_MD and PARSED_JSON."""
     return await _parse(
-        doc, _read(ParseParams, step_params), ctx, _parser(document_parser, workers_config)
+        doc,
+        _read_params(ParseParams, step_params),
+        ctx,
+        _get_parser(document_parser, workers_config, processes),
     )
 
 
@@ -169,22 +178,29 @@ async def split_parse_document(
     ctx: StepContextProtocol,
     document_parser: UniversalDocumentParser | None = None,
     workers_config: WorkersConfig | None = None,
+    processes: ProcessPool | None = None,
 ) -> dict[str, Any]:
-    """The same for long PDFs: some pages at a time; the result does not differ."""
-    params = _read(SplitParseParams, step_params)
-    parser = _parser(document_parser, workers_config)
+    """Parse long PDFs some pages at a time; the result is the same as of parse_document."""
+    params = _read_params(SplitParseParams, step_params)
+    parser = _get_parser(document_parser, workers_config, processes)
     return await _parse(doc, params, ctx, parser, pages_at_once=params.pages_at_once)
 
 
 @step_params(ChunkingConfig)
 async def chunk_document(
-    step_params: Mapping[str, Any], ctx: StepContextProtocol
+    step_params: Mapping[str, Any],
+    ctx: StepContextProtocol,
+    document_parser: UniversalDocumentParser | None = None,
+    workers_config: WorkersConfig | None = None,
+    processes: ProcessPool | None = None,
 ) -> dict[str, Any]:
-    """PARSED_MD and PARSED_JSON to CHUNKS."""
-    chunker = DocumentChunker(_read(ChunkingConfig, step_params))
-    document = await _parsed(ctx)
-    chunks = await chunks_of(document, chunker)
-    data = _chunks_to_json(chunks, str(document.metadata.get("title") or ""))
+    """Split PARSED_MD and PARSED_JSON into CHUNKS."""
+    chunker = DocumentChunker(_read_params(ChunkingConfig, step_params))
+    document = await _read_document(ctx)
+    isolation = _get_parser(document_parser, workers_config, processes).isolation
+    chunks = await chunk_document_text(document, chunker, isolation, "the parsed text")
+    title = str(document.metadata.get("title") or "")
+    data = await anyio.to_thread.run_sync(_chunks_to_json, chunks, title)
     await ctx.artifact(ArtifactType.CHUNKS).write(data)
     duplicates = sum(chunk.duplicate_of is not None for chunk in chunks)
     return {"chunks": len(chunks), **({"near_duplicates": duplicates} if duplicates else {})}
@@ -197,14 +213,16 @@ async def embed_document(
     embeddings: EmbeddingProviderProtocol,
     embedding_cache: EmbeddingCache | None = None,
     cache_backend: CacheBackendProtocol | None = None,
-    figures: IngestionFigures | None = None,
+    statistics: IngestionStatistics | None = None,
 ) -> dict[str, Any]:
-    """CHUNKS to EMBEDDINGS; a text that has a vector in the cache is not computed again."""
-    params = _read(EmbedParams, step_params)
+    """Embed CHUNKS to EMBEDDINGS, using the cache."""
+    params = _read_params(EmbedParams, step_params)
     _check_model(params.model, embeddings)
-    cache = _cache(embedding_cache, cache_backend)
+    cache = _get_cache(embedding_cache, cache_backend)
     data = await ctx.artifact(ArtifactType.CHUNKS).read()
-    vectors, known = await _embedded(ctx, data, embeddings, cache, params.batch_size, figures)
+    vectors, known = await _embed_chunks(
+        ctx, data, embeddings, cache, params.batch_size, statistics
+    )
     return {"model_id": embeddings.model_id, "vectors": len(vectors), "cache_hits": known}
 
 
@@ -218,32 +236,35 @@ async def save_to_rag(
     embeddings: EmbeddingProviderProtocol | None = None,
     embedding_cache: EmbeddingCache | None = None,
     cache_backend: CacheBackendProtocol | None = None,
-    figures: IngestionFigures | None = None,
+    statistics: IngestionStatistics | None = None,
 ) -> dict[str, Any]:
-    """EMBEDDINGS to the vector store, in place of what it had of the document; RAG says where.
+    """Store EMBEDDINGS in the vector store, replacing the document; RAG records the location.
 
-    A document that is stored as it is now is left alone. Vectors of another model than the one
-    bound now are computed anew: the artifact is older than the change.
+    A document that is already stored unchanged is skipped. Vectors of another model than the
+    bound one are computed again.
     """
-    params = _read(StoreParams, step_params)
-    store = _store(vector_stores, vector_store, params.data_dir)
-    facts = _facts(doc, ctx)
+    params = _read_params(StoreParams, step_params)
+    store = _get_store(vector_stores, vector_store, params.data_dir)
+    facts = _document_facts(doc, ctx)
     model = None if embeddings is None else embeddings.model_id
-    if (saved := await _saved(ctx, store, params, facts, model)) is not None:
-        if figures is not None:
-            figures.unchanged += 1
+    if (saved := await _find_saved(ctx, store, params, facts, model)) is not None:
+        if statistics is not None:
+            statistics.unchanged += 1
         return {**saved, "skipped": True}
     data = await ctx.artifact(ArtifactType.CHUNKS).read()
-    chunks, title = _chunks_from_json(data)
-    cache = _cache(embedding_cache, cache_backend)
-    vectors, model_id = await _vectors(ctx, data, embeddings, cache, figures)
+    chunks, title = await anyio.to_thread.run_sync(_chunks_from_json, data)
+    cache = _get_cache(embedding_cache, cache_backend)
+    vectors, model_id = await _vectors(ctx, data, embeddings, cache, statistics)
     facts = evolve(facts, title=title or facts.title)
-    records = records_of(facts, chunks, vectors.tolist(), model_id)
-    collection = await collection_for(
-        store, params.collection_name, model_id=model_id, dimension=vectors.shape[1]
+    dimension = vectors.shape[1]
+    rows = [array("f", row.tobytes()) for row in vectors]  # lists would need eight times the memory
+    records = build_records(facts, chunks, rows, model_id)
+    del data, vectors, rows  # for a large document each is as large as its text
+    collection = await ensure_collection(
+        store, params.collection_name, model_id=model_id, dimension=dimension
     )
     await collection.replace({"document_id": facts.document_id}, records)
-    told = {
+    summary = {
         "document_id": facts.document_id,
         "data_dir": params.data_dir,
         "collection_name": params.collection_name,
@@ -251,10 +272,10 @@ async def save_to_rag(
         "chunks": len(chunks),
     }
     ends = {"first": records[0].id, "last": records[-1].id}
-    await ctx.artifact(ArtifactType.RAG).write(json.dumps({**told, **ends}).encode())
-    if figures is not None:
-        figures.stored += len(chunks)
-    return told
+    await ctx.artifact(ArtifactType.RAG).write(json.dumps({**summary, **ends}).encode())
+    if statistics is not None:
+        statistics.stored += len(chunks)
+    return summary
 
 
 # --- lifecycle events ----------------------------------------------------------------------------
@@ -264,8 +285,8 @@ async def save_to_rag(
 async def log_event(
     step_params: Mapping[str, Any], event: Any = None, run_group: Any = None
 ) -> dict[str, Any]:
-    """Write a line to the log when something happens to a run or a group."""
-    message = _read(LogParams, step_params).message or "workflow event"
+    """Log an event of a run or a group."""
+    message = _read_params(LogParams, step_params).message or "workflow event"
     logger.info(
         message,
         event=str(getattr(event, "kind", "")),
@@ -283,25 +304,28 @@ async def run_end(
     vector_stores: VectorStores | None = None,
     vector_store: VectorStoreProtocol | None = None,
 ) -> dict[str, Any]:
-    """Vacuum the databases of a group and write ``{db_name}.sha256`` beside each, under the lock."""
-    params = _read(RunEndParams, step_params)
-    names = [params.data_dir] if params.data_dir is not None else _databases(plan)
+    """Vacuum the databases of a group and write ``{db_name}.sha256`` for each, under the lock."""
+    params = _read_params(RunEndParams, step_params)
+    names = [params.data_dir] if params.data_dir is not None else _list_databases(plan)
     done: dict[str, Any] = {}
     for name in names:
-        done[name] = await _vacuumed(name, params.max_wait, vector_stores, vector_store)
+        done[name] = await _vacuum_database(name, params.max_wait, vector_stores, vector_store)
     return {"databases": done}
 
 
 # --- parsing -----------------------------------------------------------------------------------------
 
 
-def _parser(
-    bound: UniversalDocumentParser | None, config: WorkersConfig | None
+def _get_parser(
+    bound: UniversalDocumentParser | None,
+    config: WorkersConfig | None,
+    processes: ProcessPool | None,
 ) -> UniversalDocumentParser:
-    """The one of the application, else one with its limits."""
+    """Return the parser of the application, else create one with its settings."""
     if bound is not None:
         return bound
-    return UniversalDocumentParser(config=None if config is None else config.ingestion)
+    limits = None if config is None else config.ingestion
+    return UniversalDocumentParser(config=limits, processes=processes)
 
 
 async def _parse(
@@ -311,7 +335,7 @@ async def _parse(
     parser: UniversalDocumentParser,
     pages_at_once: int | None = None,
 ) -> dict[str, Any]:
-    async def tell(done: int, total: int) -> None:
+    async def progress(done: int, total: int) -> None:
         await ctx.progress(done, total, "pages")
 
     data = await ctx.artifact(ArtifactType.DOC).read()
@@ -322,14 +346,14 @@ async def _parse(
         parser=params.parser,
         ocr=params.ocr_enabled,
         pages_at_once=pages_at_once,
-        progress=tell,
+        progress=progress,
     )
     await ctx.artifact(ArtifactType.PARSED_JSON).write(_document_to_json(document))
     text = document.content.encode("utf-8", "surrogatepass")
     await ctx.artifact(ArtifactType.PARSED_MD).write(text)
     title = document.metadata.get("title")
     named = {} if title is None else {"title": title}
-    return {"characters": len(document.content), **notes_of(document), **named}
+    return {"characters": len(document.content), **parsing_notes(document), **named}
 
 
 class _BlockJson(TypedDict):
@@ -343,15 +367,15 @@ class _BlockJson(TypedDict):
 
 
 class _ParsedJson(TypedDict, total=False):
-    """PARSED_JSON; a parse step of the application may leave things out."""
+    """PARSED_JSON; custom parse steps may omit fields."""
 
     metadata: dict[str, Any]
     page_starts: list[int]
     blocks: list[_BlockJson]
 
 
-async def _parsed(ctx: StepContextProtocol) -> Document:
-    """What the parse step wrote; one of the application may have left out the JSON."""
+async def _read_document(ctx: StepContextProtocol) -> Document:
+    """Read the parsed document; custom parse steps may omit PARSED_JSON."""
     content = (await ctx.artifact(ArtifactType.PARSED_MD).read()).decode("utf-8", "surrogatepass")
     try:
         data = json.loads(await ctx.artifact(ArtifactType.PARSED_JSON).read())
@@ -359,40 +383,40 @@ async def _parsed(ctx: StepContextProtocol) -> Document:
         return Document(content)
     if not isinstance(data, dict) or "blocks" not in data:
         return Document(content)
-    told = cast("_ParsedJson", data)
+    parsed = cast("_ParsedJson", data)
     blocks = [
         Block(
-            BlockKind(one["kind"]),
-            one["start"],
-            one["end"],
-            one.get("level", 0),
-            one.get("title", ""),
+            BlockKind(block["kind"]),
+            block["start"],
+            block["end"],
+            block.get("level", 0),
+            block.get("title", ""),
         )
-        for one in told.get("blocks", ())
+        for block in parsed.get("blocks", ())
     ]
-    return Document(content, told.get("metadata", {}), blocks, told.get("page_starts", []))
+    return Document(content, parsed.get("metadata", {}), blocks, parsed.get("page_starts", []))
 
 
 def _document_to_json(document: Document) -> bytes:
     blocks: list[_BlockJson] = []
     for block in document.blocks or ():
-        told = _BlockJson(kind=block.kind.value, start=block.start, end=block.end)
+        entry = _BlockJson(kind=block.kind.value, start=block.start, end=block.end)
         if block.kind is BlockKind.HEADING:
-            told["level"], told["title"] = block.level, block.title
+            entry["level"], entry["title"] = block.level, block.title
         if (page := document.page_at(block.start)) is not None:
-            told["page"] = page
-        blocks.append(told)
-    made = _ParsedJson(metadata=dict(document.metadata), page_starts=list(document.page_starts))
-    if document.blocks is not None:  # else the chunker looks for them
-        made["blocks"] = blocks
-    return json.dumps(made, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
+            entry["page"] = page
+        blocks.append(entry)
+    parsed = _ParsedJson(metadata=dict(document.metadata), page_starts=list(document.page_starts))
+    if document.blocks is not None:  # else the chunker scans for them
+        parsed["blocks"] = blocks
+    return json.dumps(parsed, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
 
 
 # --- chunks and vectors --------------------------------------------------------------------------
 
 
 def _chunks_to_json(chunks: Sequence[DocumentChunk], title: str) -> bytes:
-    made = [
+    entries = [
         {
             "text": chunk.text,
             "start": chunk.start,
@@ -403,19 +427,19 @@ def _chunks_to_json(chunks: Sequence[DocumentChunk], title: str) -> bytes:
         }
         for chunk in chunks
     ]
-    data = json.dumps({"title": title, "chunks": made}, ensure_ascii=False)
+    data = json.dumps({"title": title, "chunks": entries}, ensure_ascii=False)
     return data.encode("utf-8", "surrogatepass")
 
 
 def _chunks_from_json(data: bytes) -> tuple[list[DocumentChunk], str]:
     found = json.loads(data.decode("utf-8", "surrogatepass"))
-    chunks = [_chunk(index, told) for index, told in enumerate(found["chunks"])]
+    chunks = [_chunk(index, data) for index, data in enumerate(found["chunks"])]
     return chunks, found["title"]
 
 
-def _chunk(index: int, told: Mapping[str, Any]) -> DocumentChunk:
-    path: Sequence[str] = told["heading_path"]
-    facts: dict[str, Any] = {**told, "heading_path": tuple(path)}
+def _chunk(index: int, data: Mapping[str, Any]) -> DocumentChunk:
+    path: Sequence[str] = data["heading_path"]
+    facts: dict[str, Any] = {**data, "heading_path": tuple(path)}
     return DocumentChunk(**facts, index=index)
 
 
@@ -424,25 +448,25 @@ async def _vectors(
     chunks_json: bytes,
     embeddings: EmbeddingProviderProtocol | None,
     cache: EmbeddingCache | None,
-    figures: IngestionFigures | None,
+    statistics: IngestionStatistics | None,
 ) -> tuple[NDArray[np.float32], str]:
-    """The vectors of the artifact and their model; computed anew when they are outdated."""
+    """Return vectors and model of the artifact; outdated vectors are computed again."""
     packed = await ctx.artifact(ArtifactType.EMBEDDINGS).read()
-    vectors, model_id, is_of_chunks = _unpacked(packed, chunks_json)
+    vectors, model_id, is_of_chunks = _unpack_vectors(packed, chunks_json)
     if is_of_chunks and (embeddings is None or model_id == embeddings.model_id):
         return vectors, model_id
     if embeddings is None:
         raise IngestionInputError(
-            "the vectors are not those of the chunks",
-            hint="run the workflow again with force: the artifacts were made by two versions",
+            "the embeddings artifact does not belong to the chunks artifact",
+            hint="run the workflow again with force",
         )
     size = EmbedParams().batch_size
-    computed, _ = await _embedded(ctx, chunks_json, embeddings, cache, size, figures)
+    computed, _ = await _embed_chunks(ctx, chunks_json, embeddings, cache, size, statistics)
     return np.asarray(computed, dtype=np.float32), embeddings.model_id
 
 
-def _packed(vectors: Sequence[Sequence[float]], model_id: str, chunks: bytes) -> bytes:
-    """Vectors as 4-byte numbers, whose they are, and of which chunks."""
+def _pack_vectors(vectors: Sequence[Sequence[float]], model_id: str, chunks: bytes) -> bytes:
+    """Encode vectors as 4-byte numbers, with the model and the hash of the chunks."""
     out = io.BytesIO()
     np.savez(
         out,
@@ -453,77 +477,77 @@ def _packed(vectors: Sequence[Sequence[float]], model_id: str, chunks: bytes) ->
     return out.getvalue()
 
 
-def _unpacked(data: bytes, chunks: bytes) -> tuple[NDArray[np.float32], str, bool]:
-    """The vectors, their model, and whether they are of these chunks."""
+def _unpack_vectors(data: bytes, chunks: bytes) -> tuple[NDArray[np.float32], str, bool]:
+    """Decode vectors and model, and check that they belong to these chunks."""
     with np.load(io.BytesIO(data), allow_pickle=False) as found:
         is_of_chunks = str(found["chunks"]) == hashlib.sha256(chunks).hexdigest()
         return found["vectors"], str(found["model_id"]), is_of_chunks
 
 
-async def _embedded(
+async def _embed_chunks(
     ctx: StepContextProtocol,
     chunks_json: bytes,
     embeddings: EmbeddingProviderProtocol,
     cache: EmbeddingCache | None,
     batch_size: int,
-    figures: IngestionFigures | None,
-) -> tuple[list[list[float]], int]:
-    """Compute and keep the vectors; how many were in the cache."""
-    chunks, _ = _chunks_from_json(chunks_json)
-    vectors, known = await vectors_of(
-        chunks, embeddings, cache, batch_size=batch_size, tell=ctx.progress
+    statistics: IngestionStatistics | None,
+) -> tuple[list[Sequence[float]], int]:
+    """Compute and store the vectors; returns them and the number of cache hits."""
+    chunks, _ = await anyio.to_thread.run_sync(_chunks_from_json, chunks_json)
+    vectors, known = await embed_chunks(
+        chunks, embeddings, cache, batch_size=batch_size, progress=ctx.progress
     )
-    packed = _packed(vectors, embeddings.model_id, chunks_json)
+    packed = _pack_vectors(vectors, embeddings.model_id, chunks_json)
     await ctx.artifact(ArtifactType.EMBEDDINGS).write(packed)
-    if figures is not None:
-        figures.embedded += len(vectors)
-        figures.cache_hits += known
+    if statistics is not None:
+        statistics.embedded += len(vectors)
+        statistics.cache_hits += known
     return vectors, known
 
 
-def _cache(
+def _get_cache(
     cache: EmbeddingCache | None, backend: CacheBackendProtocol | None
 ) -> EmbeddingCache | None:
     return EmbeddingCache(backend) if cache is None and backend is not None else cache
 
 
-def _check_model(asked: str | None, embeddings: EmbeddingProviderProtocol) -> None:
+def _check_model(requested: str | None, embeddings: EmbeddingProviderProtocol) -> None:
     bound = embeddings.model_id
-    if asked is not None and asked != bound and asked not in _last_parts(bound):
-        raise ModelNotBoundError(asked, bound)
+    if requested is not None and requested != bound and requested not in _short_model_names(bound):
+        raise ModelNotBoundError(requested, bound)
 
 
-def _last_parts(model_id: str) -> tuple[str, ...]:
-    """``text-embedding-3-small`` is meant by ``openai:text-embedding-3-small`` and the like."""
+def _short_model_names(model_id: str) -> tuple[str, ...]:
+    """Return the model name without a prefix such as ``openai:``."""
     return tuple(model_id.rpartition(sign)[2] for sign in ":/")
 
 
 # --- storing -----------------------------------------------------------------------------------------
 
 
-def _store(
+def _get_store(
     stores: VectorStores | None, store: VectorStoreProtocol | None, data_dir: str
 ) -> VectorStoreProtocol:
-    """The database of that name; an application with one store of its own has just that."""
+    """Return the store of a database; an application with a single store has only that."""
     if stores is not None:
         return stores.at(data_dir)
     if store is not None:
         return store
     raise StepRefusedError(
-        "no vector store is bound",
-        hint="add WorkersModule to the application, or bind a VectorStoreProtocol",
+        "the application has no vector store",
+        hint="add WorkersModule to its modules, or bind a VectorStoreProtocol",
     )
 
 
-def _facts(doc: RunDocumentRecord, ctx: StepContextProtocol) -> DocumentFacts:
-    # The path names the settings of all steps up to the chunks.
-    made_by = json.dumps(
+def _document_facts(doc: RunDocumentRecord, ctx: StepContextProtocol) -> DocumentFacts:
+    # The path contains the hash of the settings of all steps up to the chunks.
+    settings_key = json.dumps(
         [ctx.artifact(ArtifactType.CHUNKS).path, dict(doc.metadata)], sort_keys=True, default=str
     )
     return DocumentFacts(
         document_id=document_id_of(doc.source, doc.uri),
         doc_hash=doc.hash,
-        config_key=hashlib.sha256(made_by.encode()).hexdigest()[:16],
+        config_key=hashlib.sha256(settings_key.encode()).hexdigest()[:16],
         source=doc.source,
         uri=doc.uri,
         title=doc.uri.rstrip("/").rpartition("/")[2],
@@ -532,47 +556,47 @@ def _facts(doc: RunDocumentRecord, ctx: StepContextProtocol) -> DocumentFacts:
     )
 
 
-async def _saved(
+async def _find_saved(
     ctx: StepContextProtocol,
     store: VectorStoreProtocol,
     params: StoreParams,
     facts: DocumentFacts,
     model: str | None,
 ) -> dict[str, Any] | None:
-    """What was stored, when it is what would be stored now.
+    """Return the summary of the stored document if it is up to date, else None.
 
-    The artifact says that storing came to its end; two records, that they are still there, and
-    that nothing else was stored for the document since.
+    The artifact shows that storing finished; the first and last record show that the chunks are
+    still stored and were not replaced since.
     """
     try:
-        told = json.loads(await ctx.artifact(ArtifactType.RAG).read())
+        summary = json.loads(await ctx.artifact(ArtifactType.RAG).read())
     except BlobNotFoundError:
         return None
-    # Another document with the same content writes the same artifact.
-    is_this = told.get("document_id") == facts.document_id and (
-        model is None or told.get("model_id") == model
+    # Documents with the same content share the artifact.
+    is_this = summary.get("document_id") == facts.document_id and (
+        model is None or summary.get("model_id") == model
     )
     if not is_this or not await store.collection_exists(params.collection_name):
         return None
     collection = await store.get_collection(params.collection_name)
-    wanted = {str(told.pop("first", "")), str(told.pop("last", ""))}
+    wanted = {str(summary.pop("first", "")), str(summary.pop("last", ""))}
     found = await collection.get(sorted(wanted))
     is_there = len(found) == len(wanted) and all(
         record.metadata.get(key) == value
         for record in found
-        for key, value in facts.is_like.items()
+        for key, value in facts.fingerprint.items()
     )
-    return told if is_there else None
+    return summary if is_there else None
 
 
-def _databases(plan: Any) -> list[str]:
-    """Where the store steps of a plan write to."""
+def _list_databases(plan: Any) -> list[str]:
+    """Return the databases of the store steps of a plan."""
     default = StoreParams().data_dir
     steps = [step for step in getattr(plan, "steps", ()) if step.step_type == "store"]
     return list(dict.fromkeys(str(step.params.get("data_dir", default)) for step in steps))
 
 
-async def _vacuumed(
+async def _vacuum_database(
     name: str,
     max_wait: float | None,
     stores: VectorStores | None,
@@ -585,17 +609,17 @@ async def _vacuumed(
         try:
             done = await databases.vacuum(name, kind=ResourceLockKind.LIFECYCLE, max_wait=max_wait)
         except VectorDatabaseNotFoundError:
-            return {"vacuumed": False, "reason": "nothing was stored there"}
+            return {"vacuumed": False, "reason": "the database does not exist"}
         return {"vacuumed": True, "freed_bytes": done.freed_bytes, "sha256": done.checksum}
-    chosen = _store(stores, store, name)
+    chosen = _get_store(stores, store, name)
     if not isinstance(chosen, VectorMaintenanceProtocol):
-        return {"vacuumed": False, "reason": "this store needs no vacuum"}
+        return {"vacuumed": False, "reason": "the store does not support vacuum"}
     freed = await chosen.vacuum()
     return {"vacuumed": True, "freed_bytes": freed, "sha256": await chosen.checksum()}
 
 
-def _read(model: type[T], params: Mapping[str, Any]) -> T:
-    """The parameters as their class; definitions were checked against it when they were loaded."""
+def _read_params(model: type[T], params: Mapping[str, Any]) -> T:
+    """Convert parameters to their class; definitions were already checked when loaded."""
     made, problems = structure(model, dict(params), (), ConfigTrace())
     if made is None:
         raise StepRefusedError(

@@ -17,16 +17,16 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
-_SERIAL = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers INTEGER keys only
+_SERIAL = BigInteger().with_variant(Integer, "sqlite")  # SQLite generates ids only for INTEGER
 
-# What the dead letter worker knows about each letter. The letter itself stays at its source.
+# State of each dead letter for the dead-letter worker; the dead letter itself stays at its source.
 dead_letters = Table(
     "lexigram_ai_dead_letters",
     metadata,
-    # jobs, bus, or added: ids are unique in one of them only
+    # jobs, bus or added; ids are unique per source
     Column("source", String(32), primary_key=True),
     Column("id", Text, primary_key=True),
-    # JSON; what failed
+    # the failed job or message, JSON
     Column("payload", Text, nullable=False),
     Column("failure_count", Integer, nullable=False),
     Column("first_failure", Double, nullable=False),
@@ -37,33 +37,33 @@ dead_letters = Table(
     Column("state", String(12), nullable=False),
     Column("retry_count", Integer, nullable=False),
     Column("max_retries", Integer, nullable=False),
-    # when a waiting one may be tried again
+    # time of the next retry
     Column("next_retry", Double, nullable=False),
-    # when it was last sent again
+    # time of the last retry
     Column("retried_at", Double),
-    # somebody was told that it will not be tried again
+    # True after the notification that it is not retried any more
     Column("notified", Boolean, nullable=False),
-    # JSON; what else is known
+    # further metadata, JSON
     Column("notes", Text, nullable=False),
-    # Looks for due ones, and for those whose outcome is open.
+    # For due retries, and retries without an outcome.
     Index("ix_lexigram_ai_dead_letters_state", "state", "next_retry"),
-    # The API goes by id alone, and lists the latest first.
+    # The API selects by id alone, and lists the latest first.
     Index("ix_lexigram_ai_dead_letters_id", "id"),
     Index("ix_lexigram_ai_dead_letters_latest", "last_failure"),
 )
 
-# Sums by name: of one period (its first second), and since ever (period 0).
-figures = Table(
+# Statistics by name and period (its first second; 0 for totals).
+statistics = Table(
     "lexigram_ai_figures",
     metadata,
     Column("name", String(200), primary_key=True),
     Column("period", BigInteger, primary_key=True),
     Column("value", Double, nullable=False),
-    # Reading back, and forgetting, goes by time.
+    # Reading and deleting select by period.
     Index("ix_lexigram_ai_figures_period", "period"),
 )
 
-# How runs of maintenance tasks went.
+# Runs of maintenance tasks.
 maintenance_runs = Table(
     "lexigram_ai_maintenance_runs",
     metadata,
@@ -78,6 +78,6 @@ maintenance_runs = Table(
     Column("error", Text),
     # JSON
     Column("notes", Text, nullable=False),
-    # The history of one task, latest first.
+    # For the history of a task, latest first.
     Index("ix_lexigram_ai_maintenance_runs_task", "task", "id"),
 )

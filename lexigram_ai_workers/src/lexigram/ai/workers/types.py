@@ -1,4 +1,4 @@
-"""Values of the dead letters and of maintenance."""
+"""Types of dead letters and maintenance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lexigram.ai.workers.constants import (
 
 
 class FailureCategory(StrEnum):
-    """Why something failed, and with that whether trying again can help."""
+    """Category of a failure; it determines whether a retry can help."""
 
     TRANSIENT = "transient"
     PERMANENT = "permanent"
@@ -30,7 +30,7 @@ class FailureCategory(StrEnum):
 
 
 class DLQAction(StrEnum):
-    """What can be done with a dead letter."""
+    """Action on a dead letter."""
 
     RETRY = "retry"
     ARCHIVE = "archive"
@@ -41,10 +41,10 @@ class DLQAction(StrEnum):
 # Positional in the 0.1 line, so not keyword-only here.
 @frozen
 class DLQItem:
-    """Something that failed for good, as it is kept now. A snapshot."""
+    """A snapshot of a dead letter."""
 
     job_id: str
-    # what failed, as its queue takes it
+    # the failed job or message
     original_job: Any
     failure_count: int
     first_failure: datetime
@@ -57,7 +57,7 @@ class DLQItem:
     metadata: Mapping[str, Any] = field(factory=dict[str, Any])
 
     def can_retry(self) -> bool:
-        """True when another try is allowed and its time has come."""
+        """True if a retry is allowed and due."""
         if self.retry_count >= self.max_retries:
             return False
         if self.failure_category is FailureCategory.PERMANENT:
@@ -65,12 +65,12 @@ class DLQItem:
         return self.next_retry is None or clock.now() >= self.next_retry
 
     def calculate_backoff(self, base_delay: int = DEFAULT_BASE_BACKOFF) -> int:
-        """Seconds before the next try: doubles with every one, up to an hour."""
-        # Shifted no further than needed: 2**10_000 is a long number to make and throw away.
+        """Return the delay before the next retry: doubles each time, up to an hour."""
+        # Limited, as 2**10_000 would be a huge number.
         return min(base_delay * (1 << min(self.retry_count, 32)), MAX_BACKOFF_SECONDS)
 
     def to_dict(self) -> dict[str, Any]:
-        """The item as JSON-ready data."""
+        """Return JSON-ready data."""
         return {
             "job_id": self.job_id,
             "failure_count": self.failure_count,
@@ -88,7 +88,7 @@ class DLQItem:
 
 @frozen
 class DLQStats:
-    """Dead letters by category, and what was done with them so far."""
+    """Statistics of dead letters: counts by category and by action."""
 
     total_items: int = 0
     by_category: Mapping[str, int] = field(factory=dict[str, int])
@@ -96,11 +96,11 @@ class DLQStats:
     archived_count: int = 0
     deleted_count: int = 0
     permanent_failures: int = 0
-    # tried again, and did not fail again
+    # retried successfully
     succeeded_count: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as JSON-ready data."""
+        """Return JSON-ready data."""
         return {
             "total_items": self.total_items,
             "by_category": dict(self.by_category),
@@ -113,7 +113,7 @@ class DLQStats:
 
 
 class MaintenanceTaskType(StrEnum):
-    """What a maintenance task is about."""
+    """Type of a maintenance task."""
 
     INDEX_OPTIMIZATION = "index_optimization"
     CACHE_CLEANUP = "cache_cleanup"
@@ -123,7 +123,7 @@ class MaintenanceTaskType(StrEnum):
 
 
 class MaintenanceStatus(StrEnum):
-    """How the last run of a task went."""
+    """Status of a run of a maintenance task."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -134,7 +134,7 @@ class MaintenanceStatus(StrEnum):
 
 @frozen
 class MaintenanceTask:
-    """A registered task, and how its last run went. A snapshot."""
+    """A snapshot of a registered task and its last run."""
 
     name: str
     task_type: MaintenanceTaskType
@@ -149,7 +149,7 @@ class MaintenanceTask:
     run_count: int = 0
 
     def should_run(self) -> bool:
-        """True when it is enabled and a time of its schedule passed since the last run."""
+        """True if the task is enabled and due since its last run."""
         if not self.enabled:
             return False
         if self.last_run is None:
@@ -158,13 +158,13 @@ class MaintenanceTask:
             return clock.now() >= self.last_run + timedelta(seconds=self.interval_seconds)
         if self.schedule_cron is None:
             return False
-        from lexigram.schedule.cron import Cron  # reads zone files: not for who only looks
+        from lexigram.schedule.cron import Cron  # imported late: it reads zone files
 
         due = Cron.parsed(self.schedule_cron, ZoneInfo("UTC")).next(self.last_run)
         return due is not None and due <= clock.now()
 
     def to_dict(self) -> dict[str, Any]:
-        """The task as JSON-ready data."""
+        """Return JSON-ready data."""
         return {
             "name": self.name,
             "task_type": self.task_type.value,
@@ -180,7 +180,7 @@ class MaintenanceTask:
 
 @frozen
 class MaintenanceResult:
-    """How one run of a task went."""
+    """Result of a run of a maintenance task."""
 
     task_name: str
     task_type: MaintenanceTaskType
@@ -203,7 +203,7 @@ class MaintenanceResult:
         items_deleted: int = 0,
         metadata: Mapping[str, Any] | None = None,
     ) -> Self:
-        """It ended well, now."""
+        """Create the result of a run that completes now."""
         ended = clock.now()
         return cls(
             task_name,
@@ -222,7 +222,7 @@ class MaintenanceResult:
     def failure(
         cls, task_name: str, task_type: MaintenanceTaskType, started_at: datetime, error: str
     ) -> Self:
-        """It failed, now."""
+        """Create the result of a run that fails now."""
         ended = clock.now()
         return cls(
             task_name,
@@ -235,7 +235,7 @@ class MaintenanceResult:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as JSON-ready data."""
+        """Return JSON-ready data."""
         return {
             "task_name": self.task_name,
             "task_type": self.task_type.value,
@@ -251,5 +251,5 @@ class MaintenanceResult:
 
 
 def _seconds(begin: datetime, end: datetime) -> float:
-    # A clock that was set back in between must not give a negative time.
+    # The clock may have been set back in between.
     return max(0.0, (end.astimezone(UTC) - begin.astimezone(UTC)).total_seconds())

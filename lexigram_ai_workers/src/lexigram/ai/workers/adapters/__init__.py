@@ -1,4 +1,4 @@
-"""Adapters: the task queue, the loader and the retrieval side of other systems."""
+"""Adapters for other systems: their task queues, document loaders and retrieval pipelines."""
 
 from typing import TYPE_CHECKING
 

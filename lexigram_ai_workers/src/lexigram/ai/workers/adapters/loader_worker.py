@@ -1,4 +1,4 @@
-"""The ingestion worker as a document loader: hand in a file, get its chunks."""
+"""Use the ingestion worker as a document loader: submit a file, get its chunks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEFAULT_COLLECTION = "default"
 
 
 class LoaderWorkerBridge:
-    """Implements DocumentLoader over a worker whose pool runs, here or elsewhere."""
+    """Implements DocumentLoader with an ingestion worker that runs in this or another process."""
 
     def __init__(
         self,
@@ -29,32 +29,34 @@ class LoaderWorkerBridge:
         self.poll_interval = poll_interval
 
     async def load(self, source: str | Path, **kwargs: Any) -> list[DocumentChunk]:
-        """Ingest a file and return its chunks as they are stored, in their order.
+        """Ingest a file and return its stored chunks in document order.
 
-        ``kwargs`` are those of ``ingest_document``; the collection is "default", the document
-        id the path, unless given. RAGError when it fails or takes longer than ``timeout``.
+        ``kwargs`` are passed to ``ingest_document``. Defaults: collection "default", the path as
+        the document id. Raises RAGError on failure, or after ``timeout`` seconds.
         """
         path = str(source)
         collection = str(kwargs.pop("collection_name", _DEFAULT_COLLECTION))
         document_id = str(kwargs.pop("document_id", path))
         job_id = await self.worker.ingest_document(document_id, path, collection, **kwargs)
         if not job_id:
-            raise RAGError(f"{path} was handed in, but the worker gave no job")
-        result = await self._ended(job_id, path)
+            raise RAGError(f"the worker returned no job id for {path}")
+        result = await self._wait_for_result(job_id, path)
         if not result.success:
-            raise RAGError(f"{path} was not ingested: {result.error}", details={"job_id": job_id})
-        return await self.worker.processor.stored_chunks(document_id, collection)
+            raise RAGError(
+                f"ingestion of {path} failed: {result.error}", details={"job_id": job_id}
+            )
+        return await self.worker.processor.list_chunks(document_id, collection)
 
-    async def _ended(self, job_id: str, path: str) -> IngestionResult:
+    async def _wait_for_result(self, job_id: str, path: str) -> IngestionResult:
         with anyio.move_on_after(self.timeout):
             while True:
-                # By the result: FAILED in the progress is one attempt, another may follow.
+                # Not the progress: FAILED there is one attempt, and a retry may follow.
                 result = await self.worker.get_result(job_id)
                 if result is not None:
                     return result
                 await anyio.sleep(self.poll_interval)
         raise RAGError(
-            f"{path} was not ingested within {self.timeout:g} s; the job goes on",
+            f"ingestion of {path} did not finish within {self.timeout:g} s; the job continues",
             details={"job_id": job_id},
-            hint="does the ingestion worker run? give a longer timeout",
+            hint="check that the ingestion worker is running, or raise the timeout",
         )

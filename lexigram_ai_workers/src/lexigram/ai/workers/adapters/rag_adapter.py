@@ -1,16 +1,16 @@
-"""Parsed documents to a collection: cut, then handed to the embedding worker."""
+"""Chunk parsed documents and submit the chunks to the embedding worker."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import anyio.to_thread
 from attrs import field, frozen
 
 from lexigram.ai.workers.batch_embedding.worker import BatchEmbeddingWorker
-from lexigram.ai.workers.document_ingestion.contents import content_hash
+from lexigram.ai.workers.document_ingestion.content_hash import content_hash
 from lexigram.ai.workers.errors import WorkerError
+from lexigram.concurrency import call_in_thread
 from lexigram.contracts.ai.rag import ChunkerProtocol, ChunkProtocol, DocumentProtocol
 from lexigram.contracts.core.errors import LexigramError
 from lexigram.contracts.core.result import Err, Ok, Result
@@ -22,27 +22,27 @@ logger = get_logger(__name__)
 
 @frozen
 class IngestionReport:
-    """What was handed in."""
+    """What was submitted."""
 
     document_count: int
     chunk_count: int
     collection: str
     # None when there was nothing to embed
     embedding_job_id: str | None = None
-    # documents that could not be cut
+    # documents that could not be chunked
     failed_ids: tuple[str, ...] = ()
 
 
 @frozen
 class IngestionError:
-    """Why nothing was handed in. A value, not an exception."""
+    """Why nothing was submitted. A value, not an exception."""
 
     reason: str
     document_ids: list[str] = field(factory=list[str])
 
 
 class RAGIngestionAdapter:
-    """Cuts documents with any chunker and has them embedded and stored by the worker."""
+    """Chunks documents with any chunker; the worker embeds and stores the chunks."""
 
     def __init__(
         self,
@@ -62,36 +62,36 @@ class RAGIngestionAdapter:
         model_name: str | None = None,
         batch_size: int = 100,
     ) -> Result[IngestionReport, IngestionError]:
-        """Cut the documents and hand their chunks in; ``embedding_job_id`` is the job.
+        """Chunk the documents and submit the chunks; ``embedding_job_id`` is the job.
 
-        A document that cannot be cut does not keep the others back. Err when none could be cut, or
-        the collection has vectors of another model. Raises WorkerError when the worker does not
-        take the job.
+        A document that cannot be chunked is reported in ``failed_ids``; the others continue. Err
+        when all failed, or when the collection has vectors of another model. Raises WorkerError
+        when the worker does not accept the job.
         """
         if not documents:
             return Ok(IngestionReport(0, 0, collection))
-        ids = [_id_of(document) for document in documents]
-        mixed = await self._other_model(collection)
-        if mixed is not None:
-            return Err(IngestionError(mixed, ids))
+        ids = [_document_id(document) for document in documents]
+        mismatch = await self._find_model_mismatch(collection)
+        if mismatch is not None:
+            return Err(IngestionError(mismatch, ids))
         chunks: list[dict[str, Any]] = []
         failed: list[str] = []
         for document_id, document in zip(ids, documents, strict=True):
             try:
-                chunks += await anyio.to_thread.run_sync(self._cut, document_id, document)
+                chunks += await call_in_thread(self._chunk_document, document_id, document)
             except Exception:
-                logger.exception("a document could not be cut", document=document_id)
+                logger.exception("chunking a document failed", document=document_id)
                 failed.append(document_id)
         if len(failed) == len(documents):
             return Err(IngestionError("All documents failed chunking", failed))
-        job_id = await self._embedded(chunks, collection, model_name, batch_size)
+        job_id = await self._enqueue_chunks(chunks, collection, model_name, batch_size)
         return Ok(
             IngestionReport(
                 len(documents) - len(failed), len(chunks), collection, job_id, tuple(failed)
             )
         )
 
-    async def _embedded(
+    async def _enqueue_chunks(
         self, chunks: list[dict[str, Any]], collection: str, model: str | None, batch_size: int
     ) -> str | None:
         if not chunks:
@@ -104,23 +104,23 @@ class RAGIngestionAdapter:
             raise
         except LexigramError as error:
             raise WorkerError(
-                f"the chunks were not handed in: {error.message}",
+                f"the worker did not accept the chunks: {error.message}",
                 details={"collection": collection, "chunks": len(chunks)},
                 hint=error.hint,
                 cause=error,
             ) from error
 
-    async def _other_model(self, collection: str) -> str | None:
-        """Said now, not by a job that fails later."""
+    async def _find_model_mismatch(self, collection: str) -> str | None:
+        """Return why the model does not fit the collection, or None; otherwise the job would fail."""
         if not await self.vector_store.collection_exists(collection):
             return None
-        known = (await self.vector_store.get_collection(collection)).model_id
+        stored = (await self.vector_store.get_collection(collection)).model_id
         own = self.embedding_worker.embedding_provider.model_id
-        if known in (None, own):
+        if stored in (None, own):
             return None
-        return f"collection {collection!r} has vectors of {known}, the worker makes those of {own}"
+        return f"collection {collection!r} has vectors of model {stored}, the worker uses {own}"
 
-    def _cut(self, document_id: str, document: DocumentProtocol) -> list[dict[str, Any]]:
+    def _chunk_document(self, document_id: str, document: DocumentProtocol) -> list[dict[str, Any]]:
         metadata = {**document.metadata, "document_id": document_id}
         return [
             _chunk(number, chunk, metadata)
@@ -129,12 +129,12 @@ class RAGIngestionAdapter:
 
 
 def _chunk(number: int, chunk: ChunkProtocol, document: Mapping[str, Any]) -> dict[str, Any]:
-    facts = {"chunk_index": number, **document, **chunk.metadata}
-    return {"text": chunk.text, "metadata": facts}
+    metadata = {"chunk_index": number, **document, **chunk.metadata}
+    return {"text": chunk.text, "metadata": metadata}
 
 
-def _id_of(document: DocumentProtocol) -> str:
-    """What its metadata say, else the same for the same text."""
+def _document_id(document: DocumentProtocol) -> str:
+    """The id in the metadata, else a hash of the text."""
     for key in ("document_id", "id", "uri", "source", "file_path"):
         if document.metadata.get(key):
             return str(document.metadata[key])

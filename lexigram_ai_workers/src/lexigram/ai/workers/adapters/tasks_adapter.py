@@ -1,4 +1,4 @@
-"""The task queue with words of other job systems: types, data, delays, timed dequeues."""
+"""Adapt the task queue to the API of other job systems: job types, data, delays, timed dequeue."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from lexigram.contracts.infra.tasks.protocols import (
     TaskQueueProtocol,
 )
 from lexigram.contracts.infra.tasks.types import ClaimedJob, EndKind, JobEnd, JobStatus
+from lexigram.leasing.token import lease_token
 from lexigram.observability import get_logger
-from lexigram.sql.leasing.token import lease_token
 from lexigram.tasks.plain import leasing
 
-HAS_LEX_TASKS: Final = True  # the core has them
+HAS_LEX_TASKS: Final = True  # the core includes lexigram.tasks
 
 logger = get_logger(__name__)
 
-_LEASE_SECONDS = 300.0  # a job that was dequeued and not settled is handed out again
-_MOST_RUNNING = 10_000  # running jobs that are counted
-_WHOLE = 100  # progress is given in percent
+_LEASE_SECONDS = 300.0  # a job not finished by then is delivered again
+_MAX_COUNTED_JOBS = 10_000  # running jobs counted by get_stats()
+_TOTAL_PERCENT = 100  # progress is reported in percent
 
-# Words of other systems.
+# Status names of other systems.
 _STATUSES: Mapping[str, JobStatus] = {
     **{status.value: status for status in JobStatus},
     "queued": JobStatus.PENDING,
@@ -56,7 +56,7 @@ _ENDS: Mapping[JobStatus, EndKind] = {
 
 
 class JobAdapter:
-    """A job of any kind that has an id and a status; one that was dequeued can be settled."""
+    """A job with an id and a status; after ``dequeue`` its status can be set."""
 
     def __init__(
         self,
@@ -85,20 +85,20 @@ class JobAdapter:
 
     @property
     def data(self) -> dict[str, Any]:
-        """What the job was enqueued with."""
+        """The arguments of the job."""
         return dict(getattr(self.raw_job, "kwargs", None) or {})
 
     @property
     def created_at(self) -> datetime | None:
-        """When it was enqueued."""
+        """Time of enqueueing."""
         created: datetime | None = getattr(self.raw_job, "created_at", None)
         return created
 
     async def update_status(self, status: str | JobStatus, error: str | None = None) -> None:
-        """Say how it goes; a final status settles a job that was dequeued.
+        """Set the status; for a dequeued job it is also written to the queue.
 
-        COMPLETED, FAILED and CANCELLED end it, RETRYING counts a failed attempt, PENDING hands
-        it back. RUNNING keeps it for longer.
+        COMPLETED, FAILED and CANCELLED end the job, RETRYING counts a failed attempt, PENDING
+        releases it. RUNNING extends the lease.
         """
         self.status, self.error = _status(status), error
         self.updated_at = clock.now()
@@ -119,11 +119,11 @@ class JobAdapter:
     async def update_progress(
         self, progress: float, metadata: Mapping[str, Any] | None = None
     ) -> None:
-        """Report percent done; ``metadata["message"]`` is shown beside it."""
+        """Report progress in percent; ``metadata["message"]`` is the message."""
         self.updated_at = clock.now()
         if self._progress is not None:
             message = str((metadata or {}).get("message", ""))
-            await self._progress.update(self.id, round(progress), _WHOLE, message)
+            await self._progress.update(self.id, round(progress), _TOTAL_PERCENT, message)
 
 
 class LexigramTasksAdapter:
@@ -146,16 +146,16 @@ class LexigramTasksAdapter:
         *,
         queue_name: str | None = None,
     ) -> str:
-        """Accept a job; its id. JobNotTakenError, a RuntimeError, when the queue refuses it."""
-        told: dict[str, Any] = {"name": job_type, "kwargs": dict(data), "priority": priority}
+        """Enqueue a job and return its id. Raises JobNotTakenError, a RuntimeError, on refusal."""
+        job: dict[str, Any] = {"name": job_type, "kwargs": dict(data), "priority": priority}
         if delay_seconds:
-            told["delay"] = delay_seconds
+            job["delay"] = delay_seconds
         if queue_name is not None:
-            told["queue"] = queue_name
-        accepted = await self.task_queue.enqueue(told)
+            job["queue"] = queue_name
+        accepted = await self.task_queue.enqueue(job)
         if isinstance(accepted, Err):
             raise JobNotTakenError(
-                f"the queue did not take the job: {accepted.error.message}",
+                f"the queue did not accept the job: {accepted.error.message}",
                 details={"job_type": job_type},
                 hint=accepted.error.hint,
                 cause=accepted.error,
@@ -163,55 +163,57 @@ class LexigramTasksAdapter:
         return accepted.unwrap()
 
     async def dequeue(self, queue_name: str, timeout: float = 30) -> JobAdapter | None:
-        """The next job of a queue, waiting up to ``timeout`` seconds; None when none came.
+        """Return the next job of a queue, or None after ``timeout`` seconds.
 
-        It is held for five minutes; ``update_status`` settles it. A job that is there is found
-        with any ``timeout``, 0 too: looking for it is not cut short.
+        The job is leased for five minutes; ``update_status`` ends it. A job that is ready is
+        returned with any ``timeout``, also 0: the claim itself is never interrupted.
         """
         end = anyio.current_time() + timeout
-        async with self._leases.listening("work") as news:
+        async with self._leases.listening("work") as wake_up:
             while True:
                 due = await self._leases.tend()
-                # Cancelled between claim and return the job would be lost to us for a while.
+                # Cancelled between claim and return, the job would stay leased until it expires.
                 with anyio.CancelScope(shield=True):
                     claims = await self._leases.claim(self._holder, 1, [queue_name], _LEASE_SECONDS)
                     if claims:
-                        return self._adapted(claims[0].job, claims[0])
+                        return self._adapt(claims[0].job, claims[0])
                 left = end - anyio.current_time()
                 if left <= 0:
                     return None
-                await news.wait(at_most=left if due is None else min(due, left))
+                await wake_up.wait(at_most=left if due is None else min(due, left))
 
     async def get_job(self, job_id: str) -> JobAdapter | None:
-        """The job as it is now, or None."""
+        """Return the current state of a job, or None."""
         job = await self.task_queue.get_job(job_id)
-        return None if job is None else self._adapted(job, None)
+        return None if job is None else self._adapt(job, None)
 
     async def delete_job(self, job_id: str) -> bool:
-        """Forget a job that is not running."""
+        """Delete a job that is not running."""
         return await self.task_queue.delete_job(job_id)
 
     async def count(self, queue_name: str, status: str | JobStatus | None = None) -> int:
-        """Jobs of a queue, in one status or all."""
+        """Count the jobs of a queue, in one status or in all."""
         return await self.task_queue.count(queue_name, None if status is None else _status(status))
 
     async def get_stats(self) -> dict[str, int] | None:
-        """Jobs that wait and jobs that run; None while the queue does not answer."""
+        """Count pending and running jobs; None while the queue is unavailable."""
         queue = self.task_queue
         try:
             pending, processing = await queue.get_task_count(), 0
             if isinstance(queue, JobControlProtocol):
-                found = await queue.list_jobs(status=JobStatus.RUNNING, limit=_MOST_RUNNING)
-                processing = len(found)
+                running_jobs = await queue.list_jobs(
+                    status=JobStatus.RUNNING, limit=_MAX_COUNTED_JOBS
+                )
+                processing = len(running_jobs)
         except TaskQueueError as error:
-            logger.warning("the queue gave no figures", error=str(error))
+            logger.warning("queue statistics are unavailable", error=str(error))
             return None
         return {"pending": pending, "processing": processing}
 
-    def _adapted(self, job: Any, claim: ClaimedJob | None) -> JobAdapter:
+    def _adapt(self, job: Any, claim: ClaimedJob | None) -> JobAdapter:
         return JobAdapter(job, queue=self._leases, claim=claim, progress=self._progress)
 
 
 def _status(value: object) -> JobStatus:
-    """Ours for any word; what is not known counts as waiting."""
+    """The JobStatus for a status name; an unknown name is PENDING."""
     return _STATUSES.get(str(getattr(value, "value", value)).lower(), JobStatus.PENDING)

@@ -1,9 +1,9 @@
-"""Batch embedding: jobs that turn chunks into vectors in a store, with a cache and progress."""
+"""Batch embedding: jobs that embed chunks and store the vectors, with a cache and progress."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lexigram.ai.workers.batch_embedding.cache import EmbeddingCache, cached_embeddings
+    from lexigram.ai.workers.batch_embedding.cache import EmbeddingCache, embed_with_cache
     from lexigram.ai.workers.batch_embedding.errors import (
         EmbeddingEnqueueError,
         EmbeddingQueueFullError,
@@ -23,7 +23,7 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "lexigram.ai.workers.batch_embedding.cache": ["EmbeddingCache", "cached_embeddings"],
+            "lexigram.ai.workers.batch_embedding.cache": ["EmbeddingCache", "embed_with_cache"],
             "lexigram.ai.workers.batch_embedding.errors": [
                 "EmbeddingEnqueueError",
                 "EmbeddingQueueFullError",
@@ -51,5 +51,5 @@ __all__ = [
     "EmbeddingQueueFullError",
     "EmbeddingStatus",
     "ProgressTracker",
-    "cached_embeddings",
+    "embed_with_cache",
 ]

@@ -1,4 +1,4 @@
-"""What can go wrong when embedding jobs are handed in."""
+"""Errors of submitting embedding jobs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from lexigram.ai.workers.errors import WorkerError
 
 
 class EmbeddingEnqueueError(WorkerError, RuntimeError):
-    """The queue did not take the job; nothing was accepted."""
+    """The queue did not accept the job."""
 
     code = "LEX_ERR_AIWORK_027"
 
 
 class EmbeddingQueueFullError(WorkerError):
-    """So many jobs wait already that this one was refused; nothing was accepted."""
+    """Too many jobs are pending; the job was not accepted."""
 
     code = "LEX_ERR_AIWORK_028"

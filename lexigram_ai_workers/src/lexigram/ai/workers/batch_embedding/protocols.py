@@ -1,4 +1,4 @@
-"""What batch embedding needs of others."""
+"""Protocols of batch embedding."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class EmbeddingProvider(Protocol):
-    """Turns texts into vectors, and no more: the form of the 0.1 line.
+    """Embeds texts; the protocol of the 0.1 line.
 
-    The worker needs EmbeddingProviderProtocol, which also tells its model and dimension;
-    ``NamedEmbeddings(provider, model_id=…, dimension=…)`` makes one of this.
+    The worker needs EmbeddingProviderProtocol, which also has a model id and a dimension;
+    ``NamedEmbeddings(provider, model_id=…, dimension=…)`` adds them.
     """
 
     async def embed_texts(self, texts: list[str]) -> list[list[float]]:

@@ -1,4 +1,4 @@
-"""Values of batch embedding: a job, how far it is, how it ended."""
+"""Types of batch embedding: job, progress, result."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from attrs import define, field, frozen
 from lexigram import clock
 
 DEFAULT_BATCH_SIZE = 100
-# The model name of the 0.1 line, where every caller had to give one: it stands for "the model".
+# The default model name of the 0.1 line; it means "the model of the worker".
 OLD_DEFAULT_MODEL = "text-embedding-ada-002"
 
 
 class EmbeddingStatus(StrEnum):
-    """Where a job is; COMPLETED and FAILED are final, but a failed one may be tried again."""
+    """Status of an attempt; COMPLETED and FAILED are final, but a failed job may be retried."""
 
     PENDING = "pending"
     PROCESSING = "processing"
@@ -28,14 +28,14 @@ class EmbeddingStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """True when this attempt is over."""
+        """True when this attempt has ended."""
         return self in (EmbeddingStatus.COMPLETED, EmbeddingStatus.FAILED)
 
 
 # Positional in the 0.1 line, so not keyword-only here.
 @define
 class BatchEmbeddingProgress:
-    """How far a job is; the tracker changes it, readers get it as it is at that moment."""
+    """Progress of a job; the tracker updates it, readers get snapshots."""
 
     job_id: str
     status: EmbeddingStatus
@@ -49,16 +49,16 @@ class BatchEmbeddingProgress:
 
     @property
     def progress_percent(self) -> float:
-        """Between 0 and 100; 0 for a job without texts until it is done."""
+        """Between 0 and 100; 0 for a job without texts."""
         if self.total_texts == 0:
             return 0.0
         return min(100.0, 100.0 * self.texts_processed / self.total_texts)
 
     @property
     def cache_hit_rate(self) -> float:
-        """Percent of the texts looked up so far that were known."""
-        asked = self.cache_hits + self.cache_misses
-        return 100.0 * self.cache_hits / asked if asked else 0.0
+        """Cache hits in percent of the texts looked up so far."""
+        total = self.cache_hits + self.cache_misses
+        return 100.0 * self.cache_hits / total if total else 0.0
 
     def update(
         self,
@@ -68,7 +68,7 @@ class BatchEmbeddingProgress:
         cache_misses: int | None = None,
         error: str | None = None,
     ) -> None:
-        """``texts_processed`` is set; hits and misses are added; an error means FAILED."""
+        """Set ``texts_processed``, add hits and misses; an error sets FAILED."""
         if status is not None:
             self.status = status
         if texts_processed is not None:
@@ -99,7 +99,7 @@ class BatchEmbeddingProgress:
 
 @frozen
 class BatchEmbeddingResult:
-    """How a job ended."""
+    """Result of a job."""
 
     job_id: str
     success: bool
@@ -118,7 +118,7 @@ class BatchEmbeddingResult:
         duration: float,
         metadata: Mapping[str, Any] | None = None,
     ) -> Self:
-        """All texts have a vector in the store."""
+        """The result of a job whose vectors are all stored."""
         return cls(
             job_id, True, embeddings_generated, cache_hits, duration, metadata=dict(metadata or {})
         )
@@ -127,7 +127,7 @@ class BatchEmbeddingResult:
     def failure_result(
         cls, job_id: str, error: str, duration: float, metadata: Mapping[str, Any] | None = None
     ) -> Self:
-        """The job is given up."""
+        """The result of a job that failed permanently."""
         return cls(
             job_id,
             False,
@@ -151,7 +151,7 @@ class BatchEmbeddingResult:
 
 @frozen
 class BatchEmbeddingJob:
-    """Chunks to embed, and where to."""
+    """Chunks to embed, and the target collection."""
 
     # texts, objects with text and metadata, or mappings with these keys
     chunks: Sequence[Any]
@@ -162,36 +162,38 @@ class BatchEmbeddingJob:
     use_cache: bool = True
 
     def to_job_kwargs(self) -> dict[str, Any]:
-        """As the handler ``batch_embed`` takes them; plain data."""
+        """Return the arguments of the handler ``batch_embed`` as plain data."""
         return {
             "chunks": [as_chunk(chunk) for chunk in self.chunks],
             "collection_name": self.collection_name,
-            "model_name": meant_model(self.model_name),
+            "model_name": resolve_model_name(self.model_name),
             "batch_size": self.batch_size,
             "use_cache": self.use_cache,
         }
 
 
-def meant_model(name: str | None) -> str | None:
-    """The model a caller asks for; None for any."""
+def resolve_model_name(name: str | None) -> str | None:
+    """Return the requested model; None for the model of the worker."""
     return None if name in (None, "", OLD_DEFAULT_MODEL) else name
 
 
 def as_chunk(chunk: Any) -> dict[str, Any]:
-    """A chunk as plain data: text, metadata, and the id where it has one."""
+    """Convert a chunk to plain data: text, metadata, and the id if it has one."""
     if isinstance(chunk, str):
         return {"text": chunk, "metadata": {}}
-    text, metadata, known = (_told(chunk, name) for name in ("text", "metadata", "id"))
+    text, metadata, chunk_id = (_read_field(chunk, name) for name in ("text", "metadata", "id"))
     if not isinstance(text, str):
-        raise TypeError(f"a chunk is a text, or has one as `text`; not {type(chunk).__name__}")
-    made: dict[str, Any] = {"text": text, "metadata": dict(metadata or {})}
-    if known is not None:
-        made["id"] = str(known)
-    return made
+        raise TypeError(
+            f"invalid chunk of type {type(chunk).__name__}: it must be a str or have a str `text`"
+        )
+    data: dict[str, Any] = {"text": text, "metadata": dict(metadata or {})}
+    if chunk_id is not None:
+        data["id"] = str(chunk_id)
+    return data
 
 
-def _told(chunk: Any, name: str) -> Any:
-    """What a mapping has under the name, or another object as its attribute."""
+def _read_field(chunk: Any, name: str) -> Any:
+    """Read a key of a mapping, or an attribute of any other object."""
     if isinstance(chunk, Mapping):
         return cast("Mapping[str, Any]", chunk).get(name)
     return getattr(chunk, name, None)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import anyio
 
 from lexigram import clock
-from lexigram.ai.workers.batch_embedding.cache import EmbeddingCache, cached_embeddings
+from lexigram.ai.workers.batch_embedding.cache import EmbeddingCache, embed_with_cache
 from lexigram.ai.workers.batch_embedding.errors import (
     EmbeddingEnqueueError,
     EmbeddingQueueFullError,
@@ -22,17 +22,12 @@ from lexigram.ai.workers.batch_embedding.types import (
     EmbeddingStatus,
 )
 from lexigram.ai.workers.embeddings.batching import batches
-from lexigram.ai.workers.embeddings.checks import checked_texts
-from lexigram.ai.workers.embeddings.errors import (
-    EmbeddingEndpointError,
-    EmbeddingInputError,
-    EmbeddingLibraryError,
-    EmbeddingModelError,
-    ModelsMixedError,
-)
-from lexigram.ai.workers.queued_worker import QueuedWorker, own_id
-from lexigram.ai.workers.vectors.errors import CollectionMismatchError, VectorRecordError
+from lexigram.ai.workers.embeddings.checks import check_texts
+from lexigram.ai.workers.embeddings.errors import ModelsMixedError
+from lexigram.ai.workers.queued_worker import QueuedWorker, current_job_id
+from lexigram.ai.workers.telemetry import Telemetry
 from lexigram.ai.workers.vectors.ids import chunk_ids
+from lexigram.concurrency import call
 from lexigram.contracts.ai.protocols import EmbeddingProviderProtocol
 from lexigram.contracts.data.vector import (
     CollectionConfig,
@@ -45,42 +40,32 @@ from lexigram.contracts.infra.tasks.protocols import (
     TaskWorkerFactoryProtocol,
 )
 from lexigram.contracts.infra.tasks.types import JobResult, JobStatus
+from lexigram.contracts.observability.metrics import MetricsProtocol
+from lexigram.contracts.observability.tracing import TracerProtocol
 from lexigram.hooks import HookRegistry
+from lexigram.leasing.backoff import Backoff
 from lexigram.observability import get_logger
-from lexigram.sql.leasing.backoff import Backoff
 from lexigram.tasks.context import ambient_job
 from lexigram.tasks.handlers import JobRetry, job
 
 logger = get_logger(__name__)
 
 HANDLER_NAME = "batch_embed"
-QUEUE_NAME = "ai.batch_embedding"  # of its own: pools of others have no handler for these jobs
+QUEUE_NAME = "ai.batch_embedding"  # separate: other pools have no handler for these jobs
 DEFAULT_COLLECTION = "default"
 MAX_QUEUE_DEPTH = 1000
-MAX_BATCH_TOKENS = 100_000  # of one call of the model, estimated
-
-# What is wrong with the texts, the model or the collection is wrong at the next try too.
-PERMANENT: tuple[type[Exception], ...] = (
-    EmbeddingInputError,
-    EmbeddingEndpointError,
-    EmbeddingModelError,
-    EmbeddingLibraryError,
-    ModelsMixedError,
-    CollectionMismatchError,
-    VectorRecordError,
-)
+MAX_BATCH_TOKENS = 100_000  # per model call, estimated
 
 _POLL = Backoff(first=0.02, cap=1.0)
 
 
 class BatchEmbeddingWorker(QueuedWorker[BatchEmbeddingResult]):
-    """Takes chunks, gives a job id, and has their vectors in the store when the job is done.
+    """Embeds chunks in background jobs and stores the vectors.
 
-    Jobs are on any task queue. ``concurrency`` of them run at a time, in the pool that
-    ``start`` starts; ``handlers`` are what it does, for pools of others. A job computes all its
-    vectors, then stores them: one that fails has stored nothing, raises, and so is tried again
-    by the queue and in the end kept as a dead letter. Done twice it changes nothing: ids come
-    from the chunks.
+    Jobs are on any task queue; ``start`` runs a pool with ``concurrency`` jobs at a time, and
+    ``handlers`` are the job handlers for other pools. A job computes all vectors, then stores
+    them: a failed job has stored nothing, is retried by the queue and ends as a dead letter. Jobs
+    are idempotent: record ids are derived from the chunks.
     """
 
     kind = "batch_embedding"
@@ -97,20 +82,24 @@ class BatchEmbeddingWorker(QueuedWorker[BatchEmbeddingResult]):
         *,
         cache: EmbeddingCache | None = None,
         hooks: HookRegistry | None = None,
+        tracer: TracerProtocol | None = None,
+        metrics: MetricsProtocol | None = None,
         task_worker_class: TaskWorkerFactoryProtocol | None = None,
         retry: JobRetry | None = None,
         max_batch_tokens: int = MAX_BATCH_TOKENS,
         max_queue_depth: int | None = MAX_QUEUE_DEPTH,
         when_full: Literal["wait", "refuse"] = "wait",
         queue_wait: float = 60.0,
+        timeout: float | None = None,
     ) -> None:
         super().__init__(
             queue,
             worker_id,
             concurrency,
-            retry or JobRetry(abort_on=PERMANENT),
-            hooks=hooks,
+            retry or JobRetry(),
+            telemetry=Telemetry(hooks, tracer, metrics),
             task_worker_class=task_worker_class,
+            timeout=timeout,
         )
         self.vector_store = vector_store
         self.embedding_provider = embedding_provider
@@ -122,8 +111,8 @@ class BatchEmbeddingWorker(QueuedWorker[BatchEmbeddingResult]):
         self._max_batch_tokens = max_batch_tokens
         self._when_full = when_full
         self._queue_wait = queue_wait
-        # Callers come one by one: two that look at the depth together would both fit.
-        self._gate = anyio.Lock()
+        # One caller at a time: two that read the same queue depth would both be accepted.
+        self._enqueue_lock = anyio.Lock()
 
     # --- for callers ----------------------------------------------------------------------------
 
@@ -136,53 +125,53 @@ class BatchEmbeddingWorker(QueuedWorker[BatchEmbeddingResult]):
         use_cache: bool = True,
         priority: int = 0,
     ) -> str:
-        """Hand in a job and return its id.
+        """Enqueue a job and return its id.
 
         A chunk is a text, an object with ``text`` and ``metadata``, or a mapping with these
-        keys; with an ``id`` it is stored under that. ``model_name`` None is the model of this
-        worker; any other name than its own is refused with ModelsMixedError. While too many
-        jobs wait, this waits too, or raises EmbeddingQueueFullError, as it was set up.
+        keys; an ``id`` is used as the record id. ``model_name`` None is the model of this
+        worker; any other model raises ModelsMixedError. While the queue is full, this waits or
+        raises EmbeddingQueueFullError, depending on ``when_full``.
         """
-        asked = BatchEmbeddingJob(
+        job_kwargs = BatchEmbeddingJob(
             chunks, collection_name, model_name, batch_size or self.default_batch_size, use_cache
         ).to_job_kwargs()
-        checked_texts([chunk["text"] for chunk in asked["chunks"]])
-        self._check_model(asked["model_name"])
-        # The model that is meant now: a worker with another one must not take the job later.
-        asked["model_name"] = self.embedding_provider.model_id
-        async with self._gate:
-            await self._room()
-            job_id = await self._enqueue(asked, priority, EmbeddingEnqueueError, "embedding")
-        # The pool may have begun, or even ended it in the meantime.
+        check_texts([chunk["text"] for chunk in job_kwargs["chunks"]])
+        self._check_model(job_kwargs["model_name"])
+        # The current model: a worker with another model must not run the job later.
+        job_kwargs["model_name"] = self.embedding_provider.model_id
+        async with self._enqueue_lock:
+            await self._wait_for_capacity()
+            job_id = await self._enqueue(job_kwargs, priority, EmbeddingEnqueueError, "embedding")
+        # The pool may have started or even finished it in the meantime.
         if await self.progress_tracker.get_progress(job_id) is None:
-            await self.progress_tracker.initialize_job(job_id, len(asked["chunks"]))
+            await self.progress_tracker.initialize_job(job_id, len(job_kwargs["chunks"]))
         return job_id
 
     async def get_progress(self, job_id: str) -> BatchEmbeddingProgress | None:
-        """How far the job is; of one that runs elsewhere, only whether it has ended.
+        """Return the progress of a job; of a job in another process, only its result.
 
-        None when it is unknown or no longer kept.
+        None for an unknown or evicted job.
         """
-        known = await self.progress_tracker.get_progress(job_id)
-        if known is not None and known.status is not EmbeddingStatus.PENDING:
-            return known
-        ended = await self.get_result(job_id)
-        if ended is None:
-            return known
-        progress = known or BatchEmbeddingProgress(job_id, EmbeddingStatus.PENDING)
-        total = int(ended.metadata.get("texts", progress.total_texts))
+        progress = await self.progress_tracker.get_progress(job_id)
+        if progress is not None and progress.status is not EmbeddingStatus.PENDING:
+            return progress
+        result = await self.get_result(job_id)
+        if result is None:
+            return progress
+        progress = progress or BatchEmbeddingProgress(job_id, EmbeddingStatus.PENDING)
+        total = int(result.metadata.get("texts", progress.total_texts))
         progress.total_texts = total
         progress.update(
             EmbeddingStatus.COMPLETED,
-            texts_processed=total if ended.success else None,
-            cache_hits=ended.cache_hits,
-            cache_misses=ended.embeddings_generated - ended.cache_hits,
-            error=ended.error,
+            texts_processed=total if result.success else None,
+            cache_hits=result.cache_hits,
+            cache_misses=result.embeddings_generated - result.cache_hits,
+            error=result.error,
         )
         return progress
 
     def get_stats(self) -> dict[str, Any]:
-        """What it does and has done in this process."""
+        """Return the statistics of this worker in this process."""
         return {
             **super().get_stats(),
             "cache_size": self.cache.size(),
@@ -191,10 +180,10 @@ class BatchEmbeddingWorker(QueuedWorker[BatchEmbeddingResult]):
         }
 
     async def clear_cache(self) -> None:
-        """Forget the vectors that are remembered."""
+        """Clear the embedding cache."""
         await self.cache.clear()
 
-    # --- handing in -----------------------------------------------------------------------------
+    # --- enqueueing -----------------------------------------------------------------------------
 
     def _check_model(self, name: str | None) -> None:
         own = self.embedding_provider.model_id
@@ -203,31 +192,31 @@ class BatchEmbeddingWorker(QueuedWorker[BatchEmbeddingResult]):
                 name,
                 own,
                 f"worker {self.worker_id}",
-                hint="leave model_name out, or bind a worker with that model",
+                hint="omit model_name, or bind a worker with that model",
             )
 
-    async def _room(self) -> None:
-        """Come back when fewer jobs wait than allowed."""
+    async def _wait_for_capacity(self) -> None:
+        """Wait until fewer than ``max_queue_depth`` jobs are pending."""
         if self.max_queue_depth is None:
             return
-        give_up = clock.monotonic() + (self._queue_wait if self._when_full == "wait" else 0.0)
+        deadline = clock.monotonic() + (self._queue_wait if self._when_full == "wait" else 0.0)
         tries = 0
-        while (depth := await self._depth()) >= self.max_queue_depth:
+        while (depth := await self._count_waiting()) >= self.max_queue_depth:
             tries += 1
-            if clock.monotonic() >= give_up:
+            if clock.monotonic() >= deadline:
                 raise EmbeddingQueueFullError(
-                    f"{depth} embedding jobs wait, and no more than {self.max_queue_depth} may",
+                    f"{depth} embedding jobs are pending, the limit is {self.max_queue_depth}",
                     details={"depth": depth, "limit": self.max_queue_depth},
-                    hint="hand in less at a time, start more workers, or raise "
+                    hint="submit fewer jobs at a time, start more workers, or raise "
                     "embeddings.max_queue_depth",
                 )
             await anyio.sleep(_POLL.delay(tries))
 
-    async def _depth(self) -> int:
+    async def _count_waiting(self) -> int:
         waiting = await self.queue.count(QUEUE_NAME, JobStatus.PENDING)
         return waiting + await self.queue.count(QUEUE_NAME, JobStatus.RETRYING)
 
-    # --- doing a job ----------------------------------------------------------------------------
+    # --- running a job ----------------------------------------------------------------------------
 
     def _handler(self, retry: JobRetry) -> Callable[..., Any]:
         @job(HANDLER_NAME, queue=QUEUE_NAME, retry=retry)
@@ -239,66 +228,72 @@ class BatchEmbeddingWorker(QueuedWorker[BatchEmbeddingResult]):
             use_cache: bool = True,
             job_id: str | None = None,
         ) -> dict[str, Any]:
-            asked = BatchEmbeddingJob(
+            job_kwargs = BatchEmbeddingJob(
                 chunks,
                 collection_name,
                 model_name,
                 batch_size or self.default_batch_size,
                 use_cache,
             )
-            return (await self._do(own_id(job_id), asked)).to_dict()
+            async with self._telemetry.job(HANDLER_NAME):
+                result = await self._run_job(current_job_id(job_id), job_kwargs)
+            return result.to_dict()
 
         return batch_embed
 
-    async def _do(self, job_id: str, asked: BatchEmbeddingJob) -> BatchEmbeddingResult:
+    async def _run_job(self, job_id: str, job_kwargs: BatchEmbeddingJob) -> BatchEmbeddingResult:
         tracker = self.progress_tracker
-        await self._announcer.job_started(HANDLER_NAME)
-        await tracker.initialize_job(job_id, len(asked.chunks), EmbeddingStatus.PROCESSING)
-        # What a cancelled attempt leaves: the job waits for its next one.
-        left = EmbeddingStatus.PENDING
+        await tracker.initialize_job(job_id, len(job_kwargs.chunks), EmbeddingStatus.PROCESSING)
+        # After a cancellation the job waits for its next attempt.
+        final_status = EmbeddingStatus.PENDING
         try:
-            result = await self._embed_and_store(job_id, asked)
-            left = EmbeddingStatus.COMPLETED
+            result = await call(self._embed_and_store, job_id, job_kwargs)
+            final_status = EmbeddingStatus.COMPLETED
         except Exception as error:
-            left = EmbeddingStatus.FAILED
+            final_status = EmbeddingStatus.FAILED
             await tracker.update_progress(job_id, error=f"{type(error).__name__}: {error}")
             raise
         finally:
-            await tracker.update_progress(job_id, status=left)
-        self._keep(job_id, result)
-        await self._announcer.job_completed(HANDLER_NAME)
+            await tracker.update_progress(job_id, status=final_status)
+        self._store_result(job_id, result)
         return result
 
-    async def _embed_and_store(self, job_id: str, asked: BatchEmbeddingJob) -> BatchEmbeddingResult:
-        began, provider, tracker = clock.monotonic(), self.embedding_provider, self.progress_tracker
-        told = asked.to_job_kwargs()
-        chunks: list[dict[str, Any]] = told["chunks"]
-        self._check_model(told["model_name"])
-        collection = await self._collection(asked.collection_name, make=bool(chunks))
-        texts = checked_texts([chunk["text"] for chunk in chunks])
-        cache = self.cache if asked.use_cache and self.enable_cache else None
+    async def _embed_and_store(
+        self, job_id: str, job_kwargs: BatchEmbeddingJob
+    ) -> BatchEmbeddingResult:
+        started, provider, tracker = (
+            clock.monotonic(),
+            self.embedding_provider,
+            self.progress_tracker,
+        )
+        data = job_kwargs.to_job_kwargs()
+        chunks: list[dict[str, Any]] = data["chunks"]
+        self._check_model(data["model_name"])
+        collection = await self._collection(job_kwargs.collection_name, make=bool(chunks))
+        texts = check_texts([chunk["text"] for chunk in chunks])
+        cache = self.cache if job_kwargs.use_cache and self.enable_cache else None
         vectors: list[list[float]] = []
-        known = 0
-        for part in batches(texts, asked.batch_size, self._max_batch_tokens):
-            found, hits, misses = await cached_embeddings(
+        progress = 0
+        for part in batches(texts, job_kwargs.batch_size, self._max_batch_tokens):
+            job_result, hits, misses = await embed_with_cache(
                 provider, cache, texts[part.start : part.stop]
             )
-            vectors += found
-            known += hits
+            vectors += job_result
+            progress += hits
             await tracker.update_progress(
                 job_id, texts_processed=len(vectors), cache_hits=hits, cache_misses=misses
             )
-            await _tell(len(vectors), len(texts))
+            await _report_progress(len(vectors), len(texts))
         if collection is not None:
             await tracker.update_progress(job_id, status=EmbeddingStatus.STORING)
             await collection.upsert(_records(chunks, vectors, provider.model_id))
         return BatchEmbeddingResult.success_result(
             job_id,
             len(vectors),
-            known,
-            clock.monotonic() - began,
+            progress,
+            clock.monotonic() - started,
             {
-                "collection": asked.collection_name,
+                "collection": job_kwargs.collection_name,
                 "model_id": provider.model_id,
                 "dimension": provider.dimension,
                 "texts": len(texts),
@@ -306,7 +301,7 @@ class BatchEmbeddingWorker(QueuedWorker[BatchEmbeddingResult]):
         )
 
     async def _collection(self, name: str, *, make: bool) -> VectorCollectionProtocol | None:
-        """Where the vectors go, once it is sure that they may; before any is computed."""
+        """Check the model and return the collection, before any vector is computed."""
         provider = self.embedding_provider
         if not make:
             return None
@@ -315,32 +310,35 @@ class BatchEmbeddingWorker(QueuedWorker[BatchEmbeddingResult]):
                 name=name, dimension=provider.dimension, model_id=provider.model_id
             )
             return await self.vector_store.create_collection(config)
-        found = await self.vector_store.get_collection(name)
-        if found.model_id not in (None, provider.model_id) or (
-            found.dimension != provider.dimension
+        job_result = await self.vector_store.get_collection(name)
+        if job_result.model_id not in (None, provider.model_id) or (
+            job_result.dimension != provider.dimension
         ):
             raise ModelsMixedError(
                 f"{provider.model_id} ({provider.dimension})",
-                f"{found.model_id or 'vectors of an unknown model'} ({found.dimension})",
+                f"{job_result.model_id or 'an unknown model'} ({job_result.dimension})",
                 f"collection {name!r}",
                 details={"collection": name},
                 hint="use another collection for this model, or embed all documents again",
             )
-        return found
+        return job_result
 
-    def _read_result(self, told: Mapping[str, Any]) -> BatchEmbeddingResult:
-        return BatchEmbeddingResult(**told)
+    def _parse_result(self, data: Mapping[str, Any]) -> BatchEmbeddingResult:
+        return BatchEmbeddingResult(**data)
 
-    def _other_end(self, found: JobResult) -> BatchEmbeddingResult:
-        if found.status is JobStatus.COMPLETED:
-            return BatchEmbeddingResult(found.job_id, True)
+    def _result_without_value(self, job_result: JobResult) -> BatchEmbeddingResult:
+        if job_result.status is JobStatus.COMPLETED:
+            return BatchEmbeddingResult(job_result.job_id, True)
         return BatchEmbeddingResult.failure_result(
-            found.job_id, found.error or found.status.value, 0.0, {"reason": found.reason}
+            job_result.job_id,
+            job_result.error or job_result.status.value,
+            0.0,
+            {"reason": job_result.reason},
         )
 
 
-async def _tell(done: int, total: int) -> None:
-    """Report to whoever follows the job by the progress of the task queue."""
+async def _report_progress(done: int, total: int) -> None:
+    """Report progress to the task queue, for subscribers of the job."""
     context = ambient_job()
     if context is not None:
         await context.progress(done, total)
@@ -362,8 +360,8 @@ def _records(
 
 
 def _source(chunk: Mapping[str, Any]) -> str:
-    told = (chunk["metadata"].get(key) for key in ("document_id", "uri", "source"))
-    return next((str(item) for item in told if item), "")
+    data = (chunk["metadata"].get(key) for key in ("document_id", "uri", "source"))
+    return next((str(item) for item in data if item), "")
 
 
 def _heading(chunk: Mapping[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""What the AI workers add to the command line."""
+"""Commands of the AI workers."""

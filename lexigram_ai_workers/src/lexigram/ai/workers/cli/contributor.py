@@ -1,4 +1,4 @@
-"""Adds ``lexigram ingest``, ``search`` and ``workers`` to the command line."""
+"""Adds ``lexigram ingest``, ``search`` and ``ai workers`` to the command line."""
 
 from __future__ import annotations
 
@@ -20,27 +20,36 @@ class WorkersCliContributor(BaseCliContributor):
         return NAME
 
     def get_commands(self) -> Sequence[CommandContribution]:
-        """``lexigram ingest``, ``lexigram search`` and ``lexigram workers``."""
+        """``lexigram ingest``, ``lexigram search`` and ``lexigram ai workers``."""
         return [
             CommandContribution(
                 "ingest",
-                "Bring files into the index, and see how far that is.",
+                "Ingest files into the vector index, or show the ingestion status.",
                 "lexigram.ai.workers.cli.ingest:app",
                 NAME,
-                "ai",
+                "AI",
             ),
             CommandContribution(
                 "search",
-                "Find passages in the index.",
+                "Search the vector index for passages.",
                 "lexigram.ai.workers.cli.search:app",
                 NAME,
-                "ai",
+                "AI",
             ),
             CommandContribution(
+                "ai",
+                "Inspect and manage AI workers.",
+                "lexigram.ai.workers.cli.commands:ai",
+                NAME,
+                "AI",
+            ),
+            # The old name of `ai workers`.
+            CommandContribution(
                 "workers",
-                "Look at the AI workers, their dead letters and their maintenance.",
+                "Inspect AI workers, dead letters and maintenance tasks.",
                 "lexigram.ai.workers.cli.commands:app",
                 NAME,
-                "ai",
+                "AI",
+                hidden=True,
             ),
         ]

@@ -1,4 +1,4 @@
-"""Which files below the given paths are to be ingested, their hashes, and why others cannot be."""
+"""Find the files to ingest below some paths, hash them, and report unreadable files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from lexigram.ai.workers.document_ingestion.contents import content_hash_of
+from lexigram.ai.workers.document_ingestion.content_hash import content_hash_of
 from lexigram.ai.workers.document_ingestion.errors import (
     DocumentMissingError,
     DocumentOutsideRootError,
@@ -24,9 +24,9 @@ _READ_BYTES = 1024 * 1024
 
 @frozen(kw_only=True)
 class FoundFile:
-    """A file as it was when it was looked at."""
+    """A file with its hash, size and time of change."""
 
-    # absolute; links are not followed, so that it is what the user sees
+    # absolute, with links unresolved, as the user sees it
     path: str
     hash: str
     size: int
@@ -34,23 +34,23 @@ class FoundFile:
 
 
 @frozen(kw_only=True)
-class BadFile:
-    """A file that cannot be ingested, or a folder that cannot be looked into."""
+class FailedFile:
+    """A file that cannot be ingested, or a folder that cannot be read."""
 
     path: str
-    # where it came to its end: find, or a step
+    # the step that failed: find, or a step of the workflow
     step: str
-    # the type of the error, and its text
+    # type and text of the error
     error: str
     reason: str
 
 
 @frozen(kw_only=True)
-class Found:
-    """What lies below the given paths."""
+class FileScan:
+    """The files below some paths."""
 
     files: Sequence[FoundFile]
-    bad: Sequence[BadFile]
+    bad: Sequence[FailedFile]
 
 
 def find_files(
@@ -60,21 +60,21 @@ def find_files(
     allowed_roots: Sequence[str] = (),
     max_bytes: int,
     known: dict[str, FoundFile] | None = None,
-) -> Found:
-    """Read and hash everything below ``roots``; names that begin with a dot only when given.
+) -> FileScan:
+    """Find and hash all files below ``roots``; hidden files only when given explicitly.
 
-    Links are followed as long as they stay below one of the roots, or of ``allowed_roots`` when
-    there are any. A folder that cannot be read is bad too. A file that is in ``known`` with its size and time is not read again. For a
-    thread: it reads files.
+    Links are followed if their target is below one of the roots, or of ``allowed_roots`` if there
+    are any. Unreadable folders are reported as failed. A file in ``known`` with the same size and
+    time is not read again. Blocks: call it in a thread.
     """
     known = known or {}
     allowed = [os.path.realpath(root) for root in (allowed_roots or roots)]
     files: dict[str, FoundFile] = {}
-    bad: dict[str, BadFile] = {}
+    bad: dict[str, FailedFile] = {}
 
     def refuse(name: str, error: IngestionInputError) -> None:
         kind = type(error).__name__
-        bad[name] = BadFile(path=name, step="find", error=kind, reason=error.message)
+        bad[name] = FailedFile(path=name, step="find", error=kind, reason=error.message)
 
     def refuse_folder(error: OSError) -> None:
         name = str(error.filename)
@@ -85,24 +85,24 @@ def find_files(
         if name in files or name in bad:
             continue
         try:
-            files[name] = _looked_at(path, allowed, max_bytes, known.get(name))
+            files[name] = _inspect_file(path, allowed, max_bytes, known.get(name))
         except IngestionInputError as error:
             refuse(name, error)
-    return Found(files=list(files.values()), bad=list(bad.values()))
+    return FileScan(files=list(files.values()), bad=list(bad.values()))
 
 
-def absolute(path: str | Path) -> str:
-    """The same for every way to write it."""
-    return os.path.abspath(path)  # noqa: PTH100 - links stay as they are named
+def make_absolute(path: str | Path) -> str:
+    """Make a path absolute without resolving links."""
+    return os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links
 
 
-def shown(path: str) -> str:
-    """As seen from here, where that is shorter."""
+def shorten_path(path: str) -> str:
+    """Return the relative path if that is shorter."""
     return min((path, os.path.relpath(path)), key=len)
 
 
 def is_below(path: str, root: str) -> bool:
-    """True for the root itself too."""
+    """True for paths below the root, and for the root itself."""
     return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
 
 
@@ -116,7 +116,7 @@ def _paths(
         for place, folders, names in os.walk(root, onerror=refuse):
             folder = Path(place)
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            # A link to a folder is not walked into, but shall be heard of when it leads out.
+            # A link to a folder is not walked, but reported if its target is outside.
             linked = [name for name in folders if (folder / name).is_symlink()]
             for name in sorted([*names, *linked]):
                 if not name.startswith(".") and _is_wanted(name, include):
@@ -127,26 +127,31 @@ def _is_wanted(name: str, include: Sequence[str]) -> bool:
     return not include or any(fnmatch(name, pattern) for pattern in include)
 
 
-def _looked_at(
+def _inspect_file(
     path: Path, allowed: Sequence[str], max_bytes: int, known: FoundFile | None
 ) -> FoundFile:
     name = str(path)
     if any(0xD800 <= ord(sign) <= 0xDFFF for sign in name):
-        raise DocumentUnreadableError(repr(name), "its name is no text in UTF-8")
-    real = path.resolve()
+        raise DocumentUnreadableError(repr(name), "the name is not valid UTF-8")
+    try:
+        real = path.resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError before Python 3.13
+        raise DocumentUnreadableError(name, "it is a link to itself") from error
     if not any(is_below(str(real), root) for root in allowed):
         raise DocumentOutsideRootError(name, str(real), allowed)
     try:
         facts = real.stat()
         if not real.is_file():
             raise DocumentUnreadableError(
-                name, "it is a link to a folder" if real.is_dir() else "it is no plain file"
+                name, "it is a link to a folder" if real.is_dir() else "it is not a regular file"
             )
         if facts.st_size > max_bytes:
             raise DocumentTooLargeError(name, facts.st_size, max_bytes)
         state = (facts.st_size, facts.st_mtime_ns)
         is_known = known is not None and (known.size, known.changed_ns) == state
         digest = known.hash if known is not None and is_known else _hash(real)
+    except IngestionInputError:  # some are also OSErrors
+        raise
     except FileNotFoundError as error:
         raise DocumentMissingError(name) from error
     except OSError as error:

@@ -1,1 +1,1 @@
-"""Workflows and parameter sets that come with the package, as YAML; see ``steps``."""
+"""The shipped workflows and parameter sets, as YAML; see ``steps``."""

@@ -1,4 +1,4 @@
-"""Dead letters: the worker that recovers them, and how it tells why something failed."""
+"""Dead letters: the worker that recovers them, classifiers, sources, stores and notifiers."""
 
 from typing import TYPE_CHECKING
 
@@ -8,15 +8,19 @@ if TYPE_CHECKING:
         ErrorClassifier,
         RuleClassifier,
     )
-    from lexigram.ai.workers.dlq.notices import (
+    from lexigram.ai.workers.dlq.notifiers import (
         FunctionNotifier,
         LogNotifier,
         NotifierProtocol,
         WebhookNotifier,
     )
-    from lexigram.ai.workers.dlq.sources import BusLetters, JobLetters, LetterSource
-    from lexigram.ai.workers.dlq.store import LetterStore, MemoryLetters
-    from lexigram.ai.workers.dlq.store_sql import SqlLetters
+    from lexigram.ai.workers.dlq.sources import (
+        BusDeadLetterSource,
+        DeadLetterSource,
+        JobDeadLetterSource,
+    )
+    from lexigram.ai.workers.dlq.store import DeadLetterStore, MemoryDeadLetterStore
+    from lexigram.ai.workers.dlq.store_sql import SqlDeadLetterStore
     from lexigram.ai.workers.dlq.worker import DeadLetterQueueWorker
 else:
     from lexigram.contracts._lazy import lazy_exports
@@ -29,32 +33,36 @@ else:
                 "ErrorClassifier",
                 "RuleClassifier",
             ],
-            "lexigram.ai.workers.dlq.notices": [
+            "lexigram.ai.workers.dlq.notifiers": [
                 "FunctionNotifier",
                 "LogNotifier",
                 "NotifierProtocol",
                 "WebhookNotifier",
             ],
-            "lexigram.ai.workers.dlq.sources": ["BusLetters", "JobLetters", "LetterSource"],
-            "lexigram.ai.workers.dlq.store": ["LetterStore", "MemoryLetters"],
-            "lexigram.ai.workers.dlq.store_sql": ["SqlLetters"],
+            "lexigram.ai.workers.dlq.sources": [
+                "BusDeadLetterSource",
+                "JobDeadLetterSource",
+                "DeadLetterSource",
+            ],
+            "lexigram.ai.workers.dlq.store": ["DeadLetterStore", "MemoryDeadLetterStore"],
+            "lexigram.ai.workers.dlq.store_sql": ["SqlDeadLetterStore"],
             "lexigram.ai.workers.dlq.worker": ["DeadLetterQueueWorker"],
         },
     )
 
 __all__ = [
-    "BusLetters",
+    "BusDeadLetterSource",
     "ClassifierProtocol",
     "DeadLetterQueueWorker",
+    "DeadLetterSource",
+    "DeadLetterStore",
     "ErrorClassifier",
     "FunctionNotifier",
-    "JobLetters",
-    "LetterSource",
-    "LetterStore",
+    "JobDeadLetterSource",
     "LogNotifier",
-    "MemoryLetters",
+    "MemoryDeadLetterStore",
     "NotifierProtocol",
     "RuleClassifier",
-    "SqlLetters",
+    "SqlDeadLetterStore",
     "WebhookNotifier",
 ]

@@ -1,4 +1,4 @@
-"""Says why something failed: by what was decided about it, by its type, then by its text."""
+"""Classify failures: by the reason of the queue, by error type, then by error text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, cast
 
 from lexigram.ai.workers.types import FailureCategory
+from lexigram.concurrency import is_retryable
 
 # Checked from top to bottom, on the text in lower case; the first phrase that occurs counts.
 TEXT_RULES: Sequence[tuple[FailureCategory, tuple[str, ...]]] = (
@@ -42,7 +43,7 @@ _BASES: Mapping[type[Exception], FailureCategory] = {
 }
 
 _NAMES: Mapping[str, FailureCategory] = {
-    # of ours
+    # of Lexigram
     "JobTimeoutError": FailureCategory.TRANSIENT,
     "DatabaseUnavailableError": FailureCategory.TRANSIENT,
     "DatabaseLockedError": FailureCategory.TRANSIENT,
@@ -54,7 +55,7 @@ _NAMES: Mapping[str, FailureCategory] = {
     "ModelsMixedError": FailureCategory.PERMANENT,
     "StepRefusedError": FailureCategory.INVALID_INPUT,
     "JobRefusedError": FailureCategory.INVALID_INPUT,
-    "NoHandlerError": FailureCategory.UNKNOWN,  # a deployment that has it may come
+    "NoHandlerError": FailureCategory.UNKNOWN,  # a later deployment may have the handler
     "CircuitOpenError": FailureCategory.TRANSIENT,
     # of httpx
     "ConnectError": FailureCategory.TRANSIENT,
@@ -65,41 +66,42 @@ _NAMES: Mapping[str, FailureCategory] = {
     "PoolTimeout": FailureCategory.TRANSIENT,
 }
 
-# What the queue decided: a handler that says "do not try again", a job that kills its workers.
+# Reasons of the queue: a handler that aborts the job, a job that crashes its workers.
 _REASONS: Mapping[str, FailureCategory] = {
     "aborted": FailureCategory.PERMANENT,
+    "not_retryable": FailureCategory.PERMANENT,
     "poison": FailureCategory.PERMANENT,
 }
 
-# "TypeName: text", as queues keep errors; a dotted name counts by its last part.
+# "TypeName: text", as queues store errors; the last part of a dotted name is used.
 _LEADING_TYPE = re.compile(r"^\s*(?:[\w.]*\.)?(?P<name>[A-Za-z_]\w*)\s*(?::|\(|$)")
 
 TypeRule: TypeAlias = type[BaseException] | str
 
 
 class ClassifierProtocol(Protocol):
-    """Anything that can say why something failed."""
+    """A classifier of failures."""
 
     def classify(self, error: Any, job: Any, /) -> FailureCategory:
-        """The category of an error: its text, or the exception; ``job`` is what failed."""
+        """Return the category of an error, a text or an exception; ``job`` is the failed job."""
         ...
 
 
 class ErrorClassifier:
-    """The rules that come with the package."""
+    """The default rules."""
 
     @staticmethod
     def classify(error: str | BaseException, job: Any = None) -> FailureCategory:
-        """By the reason in the job (``reason``), by the type of the error, then by its text."""
+        """Classify by ``reason`` of the job, by error type, then by error text."""
         return _DEFAULT.classify(error, job)
 
 
 class RuleClassifier:
-    """Rules of your own before those of the package.
+    """Custom rules, applied before the default rules.
 
-    ``types`` maps exception classes, or their names, to categories; a class stands for its
-    subclasses where the error is given as an exception. ``texts`` are phrases in lower case.
-    What no rule knows is asked of ``fallback``.
+    ``types`` maps exception classes, or their names, to categories; a class includes its
+    subclasses if the error is an exception. ``texts`` are phrases in lower case.
+    Without a matching rule ``fallback`` is used.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class RuleClassifier:
         self._fallback = fallback if fallback is not None else ErrorClassifier()
 
     def classify(self, error: str | BaseException, job: Any = None) -> FailureCategory:
-        """The category by the first rule that knows."""
+        """Return the category of the first matching rule."""
         found = self._by_reason(job) or self._by_type(error) or self._by_text(error)
         return found or self._fallback.classify(error, job)
 
@@ -128,7 +130,12 @@ class RuleClassifier:
         return self._reasons.get(reason) if isinstance(reason, str) else None
 
     def _by_type(self, error: str | BaseException) -> FailureCategory | None:
-        return next((self._types[name] for name in _types(error) if name in self._types), None)
+        for name in _types(error):
+            if name in self._types:
+                return self._types[name]
+        if isinstance(error, BaseException) and not is_retryable(error):
+            return FailureCategory.PERMANENT
+        return None
 
     def _by_text(self, error: str | BaseException) -> FailureCategory | None:
         text = str(error).lower()
@@ -156,15 +163,15 @@ def _name(rule: TypeRule) -> str:
     return rule if isinstance(rule, str) else rule.__name__
 
 
-def _built_in() -> dict[TypeRule, FailureCategory]:
-    known: dict[TypeRule, FailureCategory] = {}
-    known.update(_NAMES)
+def _build_default_types() -> dict[TypeRule, FailureCategory]:
+    types: dict[TypeRule, FailureCategory] = {}
+    types.update(_NAMES)
     kinds = [kind for kind in vars(builtins).values() if isinstance(kind, type)]
     for base, category in _BASES.items():
-        known.update({kind.__name__: category for kind in kinds if issubclass(kind, base)})
-    return known
+        types.update({kind.__name__: category for kind in kinds if issubclass(kind, base)})
+    return types
 
 
 _DEFAULT = RuleClassifier(
-    types=_built_in(), texts=TEXT_RULES, reasons=_REASONS, fallback=_Unknown()
+    types=_build_default_types(), texts=TEXT_RULES, reasons=_REASONS, fallback=_Unknown()
 )

@@ -1,4 +1,4 @@
-"""Where dead letters come from, and go back to: the job queue, the bus, and what users add."""
+"""Sources of dead letters: the job queue, the bus, and jobs added by callers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from attrs import frozen
 
 from lexigram import clock
-from lexigram.ai.workers.dlq.letters import Letter
+from lexigram.ai.workers.dlq.dead_letter import StoredDeadLetter
 from lexigram.ai.workers.errors import DLQError
 from lexigram.contracts.core.result import Err
 from lexigram.contracts.infra.tasks.protocols import (
@@ -24,102 +24,103 @@ JOBS, BUS, ADDED = "jobs", "bus", "added"
 
 
 class OutcomeKind(Enum):
-    """How a letter that was sent again fared."""
+    """Outcome of a retry."""
 
-    OPEN = auto()  # not done yet
+    OPEN = auto()  # still running
     SUCCEEDED = auto()
     FAILED = auto()
-    UNKNOWN = auto()  # the source cannot tell
+    UNKNOWN = auto()  # the source has no outcome
 
 
 @frozen(kw_only=True)
 class Outcome:
-    """The same, with what is known of a failure."""
+    """Outcome of a retry, with the error and time of a failure."""
 
     kind: OutcomeKind
     error: str = ""
     failed_at: float = 0.0
 
 
-class LetterSource(Protocol):
-    """A place of dead letters."""
+class DeadLetterSource(Protocol):
+    """A source of dead letters."""
 
     @property
     def name(self) -> str:
-        """Part of the key of its letters; at most 32 characters."""
+        """Part of the key of the dead letters; at most 32 characters."""
         ...
 
     async def failures(self, limit: int, offset: int) -> Sequence[DeadLetter]:
-        """What lies there, the latest failure first."""
+        """List the dead letters, latest failure first."""
         ...
 
-    async def holds(self, letter_id: str) -> bool:
-        """True while the letter lies there."""
+    async def holds(self, dead_letter_id: str) -> bool:
+        """True while the source has the dead letter."""
         ...
 
-    async def resend(self, letter: Letter) -> bool:
-        """Let it be tried again; False when there is nothing left to try."""
+    async def retry(self, dead_letter: StoredDeadLetter) -> bool:
+        """Retry a dead letter; False if it does not exist any more."""
         ...
 
-    async def drop(self, letter: Letter) -> None:
-        """Remove it for good."""
+    async def delete(self, dead_letter: StoredDeadLetter) -> None:
+        """Delete a dead letter permanently."""
         ...
 
-    async def outcome(self, letter: Letter) -> Outcome:
-        """How it fared since it was sent again."""
+    async def outcome(self, dead_letter: StoredDeadLetter) -> Outcome:
+        """Return the outcome of the last retry."""
         ...
 
 
-class BusLetters:
-    """Messages the bus set aside, or the letters of any other DLQProtocol.
+class BusDeadLetterSource:
+    """Dead letters of the bus, or of any other DLQProtocol.
 
-    Nobody tells that a message was handled: it counts as done when it does not come back.
+    The bus does not report handled messages: a retry counts as successful after a time without a
+    new failure.
     """
 
-    def __init__(self, letters: DLQProtocol, name: str = BUS) -> None:
-        self._letters = letters
+    def __init__(self, dead_letters: DLQProtocol, name: str = BUS) -> None:
+        self._dead_letters = dead_letters
         self._name = name
 
     @property
     def name(self) -> str:
-        """``bus``, unless named otherwise."""
+        """``bus`` by default."""
         return self._name
 
     async def failures(self, limit: int, offset: int) -> Sequence[DeadLetter]:
-        """What was set aside."""
-        return await self._letters.list_failed(limit, offset)
+        """List the dead letters."""
+        return await self._dead_letters.list_failed(limit, offset)
 
-    async def holds(self, letter_id: str) -> bool:
-        """True while it is set aside."""
-        return await self._letters.get(letter_id) is not None
+    async def holds(self, dead_letter_id: str) -> bool:
+        """True while the bus has the dead letter."""
+        return await self._dead_letters.get(dead_letter_id) is not None
 
-    async def resend(self, letter: Letter) -> bool:
-        """Send it where it came from."""
-        return await self._letters.retry(letter.id)
+    async def retry(self, dead_letter: StoredDeadLetter) -> bool:
+        """Send the message to its topic again."""
+        return await self._dead_letters.retry(dead_letter.id)
 
-    async def drop(self, letter: Letter) -> None:
-        """Drop it for good."""
-        await self._letters.purge(letter.id)
+    async def delete(self, dead_letter: StoredDeadLetter) -> None:
+        """Delete the dead letter permanently."""
+        await self._dead_letters.purge(dead_letter.id)
 
-    async def outcome(self, letter: Letter) -> Outcome:
-        """Not known."""
+    async def outcome(self, dead_letter: StoredDeadLetter) -> Outcome:
+        """Return UNKNOWN."""
         return Outcome(kind=OutcomeKind.UNKNOWN)
 
 
-class JobLetters(BusLetters):
-    """Jobs that failed for good; the queue knows how each of them fares."""
+class JobDeadLetterSource(BusDeadLetterSource):
+    """Dead letters of the job queue, which also has the outcome of retries."""
 
-    def __init__(self, letters: DLQProtocol, queue: TaskQueueProtocol) -> None:
-        super().__init__(letters, JOBS)
+    def __init__(self, dead_letters: DLQProtocol, queue: TaskQueueProtocol) -> None:
+        super().__init__(dead_letters, JOBS)
         self._queue = queue
 
-    async def outcome(self, letter: Letter) -> Outcome:
-        """As the queue says."""
-        return await _outcome(self._queue, letter)
+    async def outcome(self, dead_letter: StoredDeadLetter) -> Outcome:
+        """Return the outcome in the queue."""
+        return await _outcome(self._queue, dead_letter)
 
 
-class AddedJobs:
-    """Jobs that a caller gave to the worker; they are kept nowhere else."""
+class AddedJobSource:
+    """Jobs added by ``add_failed_job``; only the worker stores them."""
 
     def __init__(self, queue: TaskQueueProtocol) -> None:
         self._queue = queue
@@ -130,63 +131,63 @@ class AddedJobs:
         return ADDED
 
     async def failures(self, limit: int, offset: int) -> Sequence[DeadLetter]:
-        """None: they are told by ``add_failed_job``."""
+        """Return nothing: jobs are added by ``add_failed_job``."""
         return []
 
-    async def holds(self, letter_id: str) -> bool:
-        """True: what was added stays until it succeeds or is removed."""
+    async def holds(self, dead_letter_id: str) -> bool:
+        """Always True: added jobs are kept until they succeed or are removed."""
         return True
 
-    async def resend(self, letter: Letter) -> bool:
-        """Hand the job out again under its own id; a queue that forgot it gets it anew."""
+    async def retry(self, dead_letter: StoredDeadLetter) -> bool:
+        """Retry the job under the same id; it is enqueued if the queue does not have it."""
         queue = self._queue
-        known = await queue.get_job(letter.id)
+        known = await queue.get_job(dead_letter.id)
         if known is not None:
             if known.status not in (JobStatus.FAILED, JobStatus.CANCELLED):
-                return True  # it is under way, or done: its outcome will tell
+                return True  # it is running or finished: see its outcome
             if isinstance(queue, JobControlProtocol):
-                return await queue.retry_job(letter.id)
-            await queue.delete_job(letter.id)
-        told = await queue.enqueue({**letter.payload, "id": letter.id})
-        if isinstance(told, Err):
+                return await queue.retry_job(dead_letter.id)
+            await queue.delete_job(dead_letter.id)
+        job_data = await queue.enqueue({**dead_letter.payload, "id": dead_letter.id})
+        if isinstance(job_data, Err):
             raise DLQError(
-                f"the queue did not take job {letter.id!r} again: {told.error.message}",
-                details={"job_id": letter.id},
-                hint=told.error.hint,
-                cause=told.error,
+                f"the queue did not accept job {dead_letter.id!r}: {job_data.error.message}",
+                details={"job_id": dead_letter.id},
+                hint=job_data.error.hint,
+                cause=job_data.error,
             )
         return True
 
-    async def drop(self, letter: Letter) -> None:
-        """Nothing else keeps it."""
+    async def delete(self, dead_letter: StoredDeadLetter) -> None:
+        """Do nothing: no other place has the job."""
 
-    async def outcome(self, letter: Letter) -> Outcome:
-        """As the queue says; a failure after the sending is always a new one."""
-        found = await _outcome(self._queue, letter)
+    async def outcome(self, dead_letter: StoredDeadLetter) -> Outcome:
+        """Return the outcome in the queue; a failure after a retry is always a new failure."""
+        found = await _outcome(self._queue, dead_letter)
         if found.kind is not OutcomeKind.FAILED:
             return found
-        # Added by our clock, failed by the queue's: make sure that it counts as later.
-        later = max(found.failed_at, letter.last_failure + 1e-3)
+        # The clocks of worker and queue may differ: ensure that the failure is later.
+        later = max(found.failed_at, dead_letter.last_failure + 1e-3)
         return Outcome(kind=found.kind, error=found.error, failed_at=later)
 
 
 def job_of(job: JobProtocol | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The id of a job and what ``enqueue`` takes to make it; JobRefusedError when it is none."""
-    from lexigram.tasks.intake import admitted, as_mapping
+    """Return the id of a job and its arguments for ``enqueue``; JobRefusedError if invalid."""
+    from lexigram.tasks.dead_letters import retry_arguments
+    from lexigram.tasks.intake import admitted
 
-    told = job if isinstance(job, Mapping) else as_mapping(admitted(job).job)
-    # A job that is sent again claims no key and waits for nobody.
-    left_out = ("job_id", "idempotency_key", "depends_on", "delay", "scheduled_at")
-    kept = {key: value for key, value in told.items() if key not in left_out}
-    given = told.get("id") or told.get("job_id")
-    if given:
-        kept["id"] = str(given)
-    return admitted(kept).job.id, {key: value for key, value in kept.items() if key != "id"}
+    arguments = retry_arguments(job)
+    alias = arguments.pop("job_id", None)
+    if given_id := arguments.get("id") or alias:
+        arguments["id"] = str(given_id)
+    job_id = admitted(arguments).job.id
+    arguments.pop("id", None)
+    return job_id, arguments
 
 
-async def _outcome(queue: TaskQueueProtocol, letter: Letter) -> Outcome:
-    job = await queue.get_job(letter.id)
-    # A queue that forgot it had it acknowledged: what fails is kept.
+async def _outcome(queue: TaskQueueProtocol, dead_letter: StoredDeadLetter) -> Outcome:
+    job = await queue.get_job(dead_letter.id)
+    # A missing job was acknowledged: the queue keeps failed jobs.
     if job is None or job.status in (JobStatus.COMPLETED, JobStatus.CANCELLED):
         return Outcome(kind=OutcomeKind.SUCCEEDED)
     if job.status is not JobStatus.FAILED:

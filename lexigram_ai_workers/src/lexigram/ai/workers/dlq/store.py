@@ -1,4 +1,4 @@
-"""Keeps letters: the contract of a store, and the one in memory."""
+"""The protocol of dead-letter stores, and the in-memory store."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
-from lexigram.ai.workers.dlq.letters import Letter, LetterState
+from lexigram.ai.workers.dlq.dead_letter import DeadLetterState, StoredDeadLetter
 from lexigram.ai.workers.types import FailureCategory
 
-# From what is known to what is known then: the same object keeps it, None forgets it.
-Change: TypeAlias = Callable[[Letter | None], Letter | None]
+# Maps the old state to the new state: the same object is no change, None removes it.
+Change: TypeAlias = Callable[[StoredDeadLetter | None], StoredDeadLetter | None]
 
 
-class LetterStore(Protocol):
-    """Letters by source and id, and counts of what was done with them."""
+class DeadLetterStore(Protocol):
+    """Stores dead letters by source and id, and counts of actions."""
 
-    async def change(self, source: str, letter_id: str, change: Change) -> Letter | None:
-        """Replace one letter by ``change(old)`` and return that; nobody comes in between.
+    async def change(
+        self, source: str, dead_letter_id: str, change: Change
+    ) -> StoredDeadLetter | None:
+        """Replace a dead letter by ``change(old)`` atomically, and return it.
 
         ``change`` may be called more than once; the last call counts.
         """
@@ -27,90 +29,92 @@ class LetterStore(Protocol):
     async def find(
         self,
         *,
-        letter_id: str | None = None,
+        dead_letter_id: str | None = None,
         source: str | None = None,
-        states: Collection[LetterState] = tuple(LetterState),
+        states: Collection[DeadLetterState] = tuple(DeadLetterState),
         category: FailureCategory | None = None,
         due_before: float | None = None,
-        untold: bool = False,
+        unnotified: bool = False,
         limit: int = 100,
         offset: int = 0,
-    ) -> Sequence[Letter]:
-        """Letters, the latest failure first.
+    ) -> Sequence[StoredDeadLetter]:
+        """Find dead letters, latest failure first.
 
-        ``due_before`` limits to those that may be tried again by then, ``untold`` to those that
-        will not be and that nobody was told of.
+        ``due_before`` selects those with a due retry, ``unnotified`` those that failed permanently
+        and were not reported yet.
         """
         ...
 
     async def counts(self) -> Mapping[tuple[str, str], int]:
-        """How many letters there are of each category and state."""
+        """Count dead letters by category and state."""
         ...
 
-    async def add_figure(self, name: str, amount: int = 1) -> None:
-        """Add to a sum that outlives the letters."""
+    async def increment(self, name: str, amount: int = 1) -> None:
+        """Increase a counter, which is independent of the stored dead letters."""
         ...
 
-    async def figures(self) -> Mapping[str, int]:
-        """All sums."""
+    async def statistics(self) -> Mapping[str, int]:
+        """Return all counters."""
         ...
 
 
-class MemoryLetters:
-    """Letters of this process; gone with it."""
+class MemoryDeadLetterStore:
+    """Implements DeadLetterStore in memory."""
 
     def __init__(self) -> None:
-        self._letters: dict[tuple[str, str], Letter] = {}
-        self._figures: Counter[str] = Counter()
+        self._dead_letters: dict[tuple[str, str], StoredDeadLetter] = {}
+        self._statistics: Counter[str] = Counter()
 
-    async def change(self, source: str, letter_id: str, change: Change) -> Letter | None:
-        """Replace one letter."""
-        new = change(self._letters.get((source, letter_id)))
+    async def change(
+        self, source: str, dead_letter_id: str, change: Change
+    ) -> StoredDeadLetter | None:
+        """Replace a dead letter."""
+        new = change(self._dead_letters.get((source, dead_letter_id)))
         if new is None:
-            self._letters.pop((source, letter_id), None)
+            self._dead_letters.pop((source, dead_letter_id), None)
         else:
-            self._letters[source, letter_id] = new
+            self._dead_letters[source, dead_letter_id] = new
         return new
 
     async def find(
         self,
         *,
-        letter_id: str | None = None,
+        dead_letter_id: str | None = None,
         source: str | None = None,
-        states: Collection[LetterState] = tuple(LetterState),
+        states: Collection[DeadLetterState] = tuple(DeadLetterState),
         category: FailureCategory | None = None,
         due_before: float | None = None,
-        untold: bool = False,
+        unnotified: bool = False,
         limit: int = 100,
         offset: int = 0,
-    ) -> Sequence[Letter]:
-        """Letters, the latest failure first."""
+    ) -> Sequence[StoredDeadLetter]:
+        """Find dead letters, latest failure first."""
         wanted = (
-            letter
-            for letter in self._letters.values()
-            if letter_id in {None, letter.id}
-            and source in {None, letter.source}
-            and letter.state in states
-            and category in {None, letter.category}
-            and (due_before is None or letter.is_due(due_before))
-            and (not untold or letter.is_untold)
+            dead_letter
+            for dead_letter in self._dead_letters.values()
+            if dead_letter_id in {None, dead_letter.id}
+            and source in {None, dead_letter.source}
+            and dead_letter.state in states
+            and category in {None, dead_letter.category}
+            and (due_before is None or dead_letter.is_due(due_before))
+            and (not unnotified or dead_letter.needs_notification)
         )
         page = heapq.nlargest(offset + limit, wanted, key=_latest)
         return page[offset:]
 
     async def counts(self) -> Mapping[tuple[str, str], int]:
-        """How many letters there are of each category and state."""
-        kinds = ((each.category.value, each.state.value) for each in self._letters.values())
+        """Count dead letters by category and state."""
+        kinds = ((each.category.value, each.state.value) for each in self._dead_letters.values())
         return dict(Counter(kinds))
 
-    async def add_figure(self, name: str, amount: int = 1) -> None:
-        """Add to a sum."""
-        self._figures[name] += amount
+    async def increment(self, name: str, amount: int = 1) -> None:
+        """Increase a counter."""
+        self._statistics[name] += amount
 
-    async def figures(self) -> Mapping[str, int]:
-        """All sums."""
-        return dict(self._figures)
+    async def statistics(self) -> Mapping[str, int]:
+        """Return all counters."""
+        return dict(self._statistics)
 
 
-def _latest(letter: Letter) -> tuple[float, str, str]:
-    return letter.last_failure, letter.id, letter.source
+def _latest(dead_letter: StoredDeadLetter) -> tuple[float, str, str]:
+    return dead_letter.last_failure, dead_letter.id, dead_letter.source

@@ -1,4 +1,4 @@
-"""Bytes to text: a byte order mark, then UTF-8, then what was declared, then Windows-1252."""
+"""Decode bytes: by byte order mark, else UTF-8, the declared charset, or Windows-1252."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ from lexigram.ai.workers.document_ingestion.errors import (
     DocumentCharsetError,
 )
 
-LAST_RESORT = "cp1252"
-# UTF-32 first: its little-endian mark starts with that of UTF-16.
+FALLBACK_CHARSET = "cp1252"
+# "latin-1" decodes anything and, as on the web, means Windows-1252. The others are internal codecs of
+# Python or for host names: no document uses them, and some take quadratic time.
+_IGNORED_CHARSETS = frozenset(
+    (
+        *("utf-8", "iso8859-1", "ascii"),
+        *("idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape"),
+    )
+)
+# UTF-32 first: its little-endian mark starts with the mark of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -21,25 +29,36 @@ _MARKS = (
 
 
 def decode(data: bytes, name: str, declared: str | None = None) -> tuple[str, str]:
-    """The text with plain newlines, and the charset it was in.
+    """Return the text with normalized newlines, and its charset.
 
-    A declared charset comes after UTF-8: a text that is valid UTF-8 by chance is rare, a wrong
-    declaration is not.
+    UTF-8 is tried before the declared charset: wrong declarations are common, text that is
+    valid UTF-8 by chance is rare.
     """
     for mark, charset in _MARKS:
         if data.startswith(mark):
-            return _strictly(data[len(mark) :], name, [charset])
+            return _decode_strictly(data[len(mark) :], name, [charset])
     if b"\0" in data:
-        raise DocumentBinaryError(name, "it has zero bytes")
-    return _strictly(data, name, ["utf-8", *_known(declared), LAST_RESORT])
+        raise DocumentBinaryError(name, "it contains zero bytes")
+    return _decode_strictly(data, name, ["utf-8", *_find_charset(declared), FALLBACK_CHARSET])
 
 
 def looks_like_text(data: bytes) -> bool:
-    """True unless there are zero bytes without a mark of UTF-16 or UTF-32."""
+    """True unless there are zero bytes without a UTF-16 or UTF-32 mark."""
     return b"\0" not in data or any(data.startswith(mark) for mark, _ in _MARKS)
 
 
-def _strictly(data: bytes, name: str, charsets: list[str]) -> tuple[str, str]:
+def is_unicode(data: bytes) -> bool:
+    """True for valid UTF-8, and for data with a byte order mark."""
+    if any(data.startswith(mark) for mark, _ in _MARKS):
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _decode_strictly(data: bytes, name: str, charsets: list[str]) -> tuple[str, str]:
     position = 0
     for charset in charsets:
         try:
@@ -51,13 +70,12 @@ def _strictly(data: bytes, name: str, charsets: list[str]) -> tuple[str, str]:
     raise DocumentCharsetError(name, charsets, position)
 
 
-def _known(declared: str | None) -> list[str]:
-    """The declared charset when Python knows it as a text one and it adds something."""
+def _find_charset(declared: str | None) -> list[str]:
+    """Return the declared charset if Python has a text codec for it and it is worth trying."""
     try:
         found = codecs.lookup(declared or "")
     except LookupError:
         return []
-    # "latin-1" decodes anything; as on the web it means Windows-1252.
-    if not found._is_text_encoding or found.name in ("utf-8", "iso8859-1", "ascii"):  # noqa: SLF001
+    if not found._is_text_encoding or found.name in _IGNORED_CHARSETS:  # noqa: SLF001
         return []
     return [found.name]

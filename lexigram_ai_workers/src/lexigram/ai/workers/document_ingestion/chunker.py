@@ -1,10 +1,12 @@
-"""Cut a document into chunks: by headings, never inside code, with exact character ranges."""
+"""Split a document into chunks: by headings, never inside code, with exact character ranges."""
 
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from attrs import asdict, field, fields_dict, frozen
 
 from lexigram.ai.workers.document_ingestion.blocks import scan
 from lexigram.ai.workers.document_ingestion.config import ChunkingConfig
-from lexigram.ai.workers.document_ingestion.duplicates import near_duplicates
+from lexigram.ai.workers.document_ingestion.duplicates import NearDuplicates
 from lexigram.ai.workers.document_ingestion.errors import ChunkingConfigError
 from lexigram.ai.workers.document_ingestion.types import (
     Block,
@@ -26,12 +28,15 @@ from lexigram.config.tree import ConfigTrace
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# Measured on this repository: 0.98 of what the tokenizer of Llama 2 counts in prose and code, at
-# 16 MB/s instead of 1.2. Letters of alphabets in fives, any other sign by itself.
+# Estimates tokens. Measured on this repository: 0.98 of the count of the Llama 2 tokenizer in prose
+# and code, at 16 MB/s instead of 1.2. A token is up to five word characters, or any other character.
 _TOKEN = re.compile(r"[A-Za-z0-9_\u00c0-\u024f\u0370-\u04ff]{1,5}|\S")
-# The splitter takes time by the square of a text without paragraphs: 21 s for 200 kB, 1 s in parts.
+# The splitter takes quadratic time for text without paragraphs: 21 s for 200 kB, 1 s in windows.
 _WINDOW = 8_000  # characters
-_FEW = 8  # of a chunk: less is no chunk of its own before code that is too long
+_PAGE = 16_384  # characters tokenized at once
+_PAGES = 8
+_MAX_TITLE_LENGTH = 500  # characters; every chunk repeats its headings
+_SMALL_PART_SHARE = 8  # shorter text is merged with a following oversized code block
 _WHITE = re.compile(r"\s+")
 _BLANK_LINES = re.compile(r"(?:[^\S\n]*\n)*")
 
@@ -40,85 +45,86 @@ _BLANK_LINES = re.compile(r"(?:[^\S\n]*\n)*")
 class DocumentChunker:
     """Implements ChunkerProtocol.
 
-    A chunk belongs to one heading and never starts or ends inside a code fence; code longer
-    than ``chunk_size`` is one chunk, the only one that may be longer.
+    A chunk belongs to one heading and never starts or ends inside a code fence. Code longer than
+    ``chunk_size`` is one chunk; only such chunks exceed the size.
     """
 
     config: ChunkingConfig = field(factory=ChunkingConfig)
 
     def chunk(self, text: str, metadata: Mapping[str, Any] | None = None) -> list[DocumentChunk]:
-        """The chunks of a Markdown text, in order."""
+        """Return the chunks of a Markdown text, in order."""
         return self.chunk_document(Document(text, metadata or {}))
 
     def chunk_document(self, document: Document) -> list[DocumentChunk]:
-        """The chunks of a parsed document, with pages where it has some."""
+        """Return the chunks of a parsed document, with page numbers if it has pages."""
+        return list(self.stream(document))
+
+    def stream(self, document: Document) -> Iterator[DocumentChunk]:
+        """Yield the chunks one by one, to save memory for large documents."""
         text = document.content
         blocks = scan(text) if document.blocks is None else document.blocks
-        cutter = _Cutter(text, self.config, _ruler(text, self.config))
-        pieces = [
-            (*trimmed, section.path)
-            for section in _sections(text, blocks)
-            for start, end in cutter.pieces(section)
-            if (trimmed := _trimmed(text, start, end))
-        ]
-        equal = self._duplicates([text[start:end] for start, end, _ in pieces])
-        chunks: list[DocumentChunk] = []
-        numbers: list[int] = []  # of the chunks by piece: those left out shift the others
-        for (start, end, path), original in zip(pieces, equal, strict=True):
-            numbers.append(len(chunks))
-            if original is not None and self.config.near_duplicates == "skip":
-                numbers[-1] = numbers[original]
-                continue
-            chunks.append(
-                DocumentChunk(
+        splitter = _Splitter(text, self.config, _create_counter(text, self.config))
+        similar = (
+            None
+            if self.config.near_duplicates == "off"
+            else NearDuplicates(self.config.duplicate_threshold)
+        )
+        numbers = array("I")  # chunk index by piece: skipped duplicates shift the following ones
+        index = 0
+        for section in _split_sections(text, blocks):
+            for piece in splitter.split(section):
+                trimmed = _trim(text, *piece)
+                if trimmed is None:
+                    continue
+                start, end = trimmed
+                original = None if similar is None else similar.add(text[start:end])
+                if original is not None and self.config.near_duplicates == "skip":
+                    numbers.append(numbers[original])
+                    continue
+                numbers.append(index)
+                yield DocumentChunk(
                     text=text[start:end],
                     start=start,
                     end=end,
-                    index=len(chunks),
-                    heading_path=path,
+                    index=index,
+                    heading_path=section.path,
                     page=document.page_at(start),
                     duplicate_of=None if original is None else numbers[original],
                     metadata=document.metadata,
                 )
-            )
-        return chunks
-
-    def _duplicates(self, texts: Sequence[str]) -> Sequence[int | None]:
-        if self.config.near_duplicates == "off" or len(texts) < 2:
-            return [None] * len(texts)
-        return near_duplicates(texts, self.config.duplicate_threshold)
+                index += 1
 
 
 def chunking_config(
     given: Mapping[str, Any] | ChunkingConfig | None, default: ChunkingConfig
 ) -> ChunkingConfig:
-    """The default with what is given laid over it. Raises ChunkingConfigError."""
+    """Apply settings to the default config. Raises ChunkingConfigError."""
     if given is None or isinstance(given, ChunkingConfig):
         return given or default
-    made, problems = structure(ChunkingConfig, {**asdict(default), **given}, (), ConfigTrace())
-    if made is None:
+    config, problems = structure(ChunkingConfig, {**asdict(default), **given}, (), ConfigTrace())
+    if config is None:
         raise ChunkingConfigError(
-            "settings of chunking: "
+            "invalid chunking settings: "
             + "; ".join(f"{problem.key}: {problem.message}" for problem in problems),
             details={"keys": [problem.key for problem in problems]},
-            hint=f"there are: {', '.join(fields_dict(ChunkingConfig))}",
+            hint=f"use the settings: {', '.join(fields_dict(ChunkingConfig))}",
         )
-    return made
+    return config
 
 
 @frozen
 class _Section:
-    """The text under one heading, the heading included."""
+    """The text under one heading, including the heading."""
 
     start: int
     end: int
     path: tuple[str, ...]
-    # ranges that must not be cut
+    # ranges of code, which must not be split
     code: tuple[tuple[int, int], ...]
 
 
-def _sections(text: str, blocks: Sequence[Block]) -> Iterator[_Section]:
-    """Every heading starts one; headings without text join the deeper one below them."""
+def _split_sections(text: str, blocks: Sequence[Block]) -> Iterator[_Section]:
+    """Yield a section per heading; headings without text are merged into the next deeper one."""
     path: list[tuple[int, str]] = []
     start = 0
     code: list[tuple[int, int]] = []
@@ -136,37 +142,37 @@ def _sections(text: str, blocks: Sequence[Block]) -> Iterator[_Section]:
         is_empty = True
         while path and path[-1][0] >= block.level:
             path.pop()
-        path.append((block.level, block.title))
+        path.append((block.level, block.title[:_MAX_TITLE_LENGTH]))
     yield _Section(start, len(text), tuple(title for _, title in path), tuple(code))
 
 
 @frozen
-class _Cutter:
-    """Cuts the sections of one text."""
+class _Splitter:
+    """Splits the sections of a text."""
 
     text: str
     config: ChunkingConfig
-    ruler: _Ruler
+    counter: _Counter
 
-    def pieces(self, section: _Section) -> Iterator[tuple[int, int]]:
-        """Ranges of one section, with the overlap."""
+    def split(self, section: _Section) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of the chunks of a section, with overlap."""
         size, overlap = self.config.chunk_size, self.config.chunk_overlap
-        if self.ruler.size(section.start, section.end) <= size:
+        if self.counter.fits(section.start, section.end, size):
             yield section.start, section.end
             return
-        capacity = size - overlap  # the overlap comes on top and stays inside the size
+        capacity = size - overlap  # the overlap is added and must fit into the size
         before: int | None = None
-        for start, end in self._packed(section, capacity):
+        for start, end in self._pack(section, capacity):
             first = start
-            if before is not None and overlap and self.ruler.size(start, end) <= capacity:
-                first = self._overlapping(start, before, section)
+            if before is not None and overlap and self.counter.fits(start, end, capacity):
+                first = self._find_overlap_start(start, before, section)
             yield first, end
             before = start
 
-    def _packed(self, section: _Section, capacity: int) -> Iterator[tuple[int, int]]:
-        """Neighbouring parts together as long as they fit."""
+    def _pack(self, section: _Section, capacity: int) -> Iterator[tuple[int, int]]:
+        """Merge adjacent parts as long as they fit."""
         current: tuple[int, int] | None = None
-        for start, end in self._parts(section, capacity):
+        for start, end in self._split_parts(section, capacity):
             if current is not None and self._go_together(current, start, end, capacity):
                 current = (current[0], end)
                 continue
@@ -177,33 +183,35 @@ class _Cutter:
             yield current
 
     def _go_together(self, current: tuple[int, int], start: int, end: int, capacity: int) -> bool:
-        if self.ruler.size(current[0], end) <= capacity:
+        if self.counter.fits(current[0], end, capacity):
             return True
-        # Code that is too long anyway takes the few words that introduce it along.
-        is_too_long = self.ruler.size(start, end) > capacity
-        return is_too_long and self.ruler.size(*current) <= capacity // _FEW
+        # Oversized code is merged with the few words before it.
+        is_too_long = not self.counter.fits(start, end, capacity)
+        return is_too_long and self.counter.fits(*current, capacity // _SMALL_PART_SHARE)
 
-    def _parts(self, section: _Section, capacity: int) -> Iterator[tuple[int, int]]:
-        """Code as a whole, prose in parts that fit."""
+    def _split_parts(self, section: _Section, capacity: int) -> Iterator[tuple[int, int]]:
+        """Yield code blocks whole, and prose in parts that fit."""
         position = section.start
         for start, end in section.code:
-            yield from self._prose(position, start, capacity)
+            yield from self._split_prose(position, start, capacity)
             yield start, end
             position = end
-        yield from self._prose(position, section.end, capacity)
+        yield from self._split_prose(position, section.end, capacity)
 
-    def _prose(self, start: int, end: int, capacity: int) -> Iterator[tuple[int, int]]:
+    def _split_prose(self, start: int, end: int, capacity: int) -> Iterator[tuple[int, int]]:
         if start >= end:
             return
-        for first, last in self._windows(self._separated(start, end)):
-            if self.ruler.size(first, last) <= capacity:
+        for first, last in self._split_windows(self._split_at_separator(start, end)):
+            if self.counter.fits(first, last, capacity):
                 yield first, last
             else:
-                density = (last - first) / self.ruler.size(first, last)
-                yield from self._by_sense(first, last, capacity, max(1, int(capacity * density)))
+                density = (last - first) / self.counter.size(first, last)
+                yield from self._split_semantically(
+                    first, last, capacity, max(1, int(capacity * density))
+                )
 
-    def _separated(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """At the separator, which stays with what is before it."""
+    def _split_at_separator(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Split at the separator, which stays at the end of a part."""
         separator = self.config.separator
         while separator and (found := self.text.find(separator, start, end)) >= 0:
             yield start, found + len(separator)
@@ -211,8 +219,8 @@ class _Cutter:
         if start < end:
             yield start, end
 
-    def _windows(self, spans: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Spans no longer than the splitter is quick with, cut at whitespace where there is any."""
+    def _split_windows(self, spans: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Cut long spans into windows, at whitespace if possible, to keep the splitter fast."""
         for start, end in spans:
             first = start
             while end - first > _WINDOW:
@@ -222,24 +230,24 @@ class _Cutter:
                 first = cut or limit
             yield first, end
 
-    def _by_sense(
+    def _split_semantically(
         self, start: int, end: int, capacity: int, characters: int
     ) -> Iterator[tuple[int, int]]:
-        """At sentences, words or signs, whatever is the largest that fits."""
+        """Split at the largest unit that fits: sentences, words or characters."""
         from semantic_text_splitter import MarkdownSplitter
 
         splitter = MarkdownSplitter(characters, trim=False)
         for offset, piece in splitter.chunk_indices(self.text[start:end]):
             first, last = start + offset, start + offset + len(piece)
-            if characters > 1 and self.ruler.size(first, last) > capacity:
-                yield from self._by_sense(first, last, capacity, characters // 2)
+            if characters > 1 and not self.counter.fits(first, last, capacity):
+                yield from self._split_semantically(first, last, capacity, characters // 2)
             else:
                 yield first, last
 
-    def _overlapping(self, start: int, limit: int, section: _Section) -> int:
-        """Where the overlap before ``start`` begins: at a word, behind any code."""
-        first = max(limit, self.ruler.back(start, self.config.chunk_overlap))
-        number = bisect_left(section.code, (first, 0)) - 1  # the last code that begins before
+    def _find_overlap_start(self, start: int, limit: int, section: _Section) -> int:
+        """Return the start of the overlap before ``start``: at a word, after any code."""
+        first = max(limit, self.counter.move_back(start, self.config.chunk_overlap))
+        number = bisect_left(section.code, (first, 0)) - 1  # the last code block that starts before
         if number >= 0 and first < section.code[number][1]:
             first = min(section.code[number][1], start)
         if first > 0 and not self.text[first - 1].isspace():
@@ -249,63 +257,108 @@ class _Cutter:
         return first
 
 
-class _Characters:
+class _CharacterCounter:
     """Counts characters."""
 
     def size(self, start: int, end: int) -> int:
         return end - start
 
-    def back(self, position: int, size: int) -> int:
+    def fits(self, start: int, end: int, size: int) -> bool:
+        return end - start <= size
+
+    def move_back(self, position: int, size: int) -> int:
         return max(0, position - size)
 
 
-class _Tokens:
-    """Counts tokens of a text that was looked through once; a cut token counts on both sides."""
+class _TokenCounter:
+    """Counts tokens page by page; a split token counts on both sides.
 
-    def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
-        self._starts = [start for start, _ in spans]
-        self._ends = [end for _, end in spans]
+    Text is read front to back and few pages are kept: the positions of all tokens of 50 MB would
+    need 1.5 GB. A token across a page boundary counts as two.
+    """
+
+    def __init__(self, text: str, spans: Callable[[str], Iterable[tuple[int, int]]]) -> None:
+        self._text = text
+        self._spans = spans
+        # page number -> starts and ends of its tokens
+        self._pages: OrderedDict[int, tuple[array[int], array[int]]] = OrderedDict()
 
     def size(self, start: int, end: int) -> int:
-        return max(0, bisect_left(self._starts, end) - bisect_right(self._ends, start))
+        return sum(self._counts(start, end))
 
-    def back(self, position: int, size: int) -> int:
-        first = bisect_right(self._ends, position) - size
-        return self._starts[first] if first > 0 else 0
+    def fits(self, start: int, end: int, size: int) -> bool:
+        left = size
+        for count in self._counts(start, end):
+            left -= count
+            if left < 0:
+                return False
+        return True
+
+    def move_back(self, position: int, size: int) -> int:
+        number = min(position, len(self._text) - 1) // _PAGE
+        while number >= 0:
+            starts, ends = self._page(number)
+            known = bisect_right(ends, position)
+            if known >= size:
+                return starts[known - size] if size else position
+            size -= known
+            number -= 1
+        return 0
+
+    def _counts(self, start: int, end: int) -> Iterator[int]:
+        """Yield the number of tokens per page of a range."""
+        for number in range(start // _PAGE, -(-end // _PAGE)):
+            starts, ends = self._page(number)
+            yield max(0, bisect_left(starts, end) - bisect_right(ends, start))
+
+    def _page(self, number: int) -> tuple[array[int], array[int]]:
+        found = self._pages.get(number)
+        if found is None:
+            first = number * _PAGE
+            starts, ends = array("Q"), array("Q")
+            for start, end in self._spans(self._text[first : first + _PAGE]):
+                starts.append(first + start)
+                ends.append(first + end)
+            found = self._pages[number] = starts, ends
+            if len(self._pages) > _PAGES:
+                self._pages.popitem(last=False)
+        return found
 
 
-_Ruler = _Characters | _Tokens
+_Counter = _CharacterCounter | _TokenCounter
 
 
-def _ruler(text: str, config: ChunkingConfig) -> _Ruler:
+def _create_counter(text: str, config: ChunkingConfig) -> _Counter:
     if config.unit == "characters":
-        return _Characters()
+        return _CharacterCounter()
     if config.tokenizer is not None:
-        encoding = _tokenizer(config.tokenizer).encode(text, add_special_tokens=False)
-        return _Tokens(encoding.offsets)
-    return _Tokens([found.span() for found in _TOKEN.finditer(text)])
+        tokenizer = _load_tokenizer(config.tokenizer)
+        return _TokenCounter(
+            text, lambda page: tokenizer.encode(page, add_special_tokens=False).offsets
+        )
+    return _TokenCounter(text, lambda page: (found.span() for found in _TOKEN.finditer(page)))
 
 
 @lru_cache(maxsize=4)
-def _tokenizer(path: str) -> Tokenizer:
+def _load_tokenizer(path: str) -> Tokenizer:
     from tokenizers import Tokenizer
 
     try:
         tokenizer = Tokenizer.from_file(path)
     except Exception as error:  # the library raises nothing more precise
         raise ChunkingConfigError(
-            f"the tokenizer {path!r} cannot be read: {error}",
-            hint="give the path of a tokenizer.json, or leave 'tokenizer' out",
+            f"cannot read the tokenizer {path!r}: {error}",
+            hint="set 'tokenizer' to the path of a tokenizer.json, or omit it",
             cause=error,
         ) from error
-    # Its own settings would make every text look short.
+    # Truncation and padding would falsify the counts.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
 
 
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Without blank lines around; the indentation of the first line stays."""
+def _trim(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Remove surrounding blank lines; the indentation of the first line is kept."""
     end = start + len(text[start:end].rstrip())
     leading = _BLANK_LINES.match(text, start, end)
     start = start if leading is None else leading.end()

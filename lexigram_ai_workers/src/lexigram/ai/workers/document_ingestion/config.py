@@ -23,76 +23,90 @@ def _smaller_than_size(config: ChunkingConfig, _: Attribute[int], value: int) ->
 
 def _not_empty(_: ChunkingConfig, __: Attribute[str], value: str | None) -> None:
     if value == "":
-        raise ValueError("separator is empty; leave it out to cut by sense alone")
+        raise ValueError("separator is empty; omit it to split by sentences and words only")
 
 
 @frozen(kw_only=True)
 class ChunkingConfig:
-    """How a text is cut into chunks."""
+    """Settings of chunking."""
 
     chunk_size: int = field(
-        default=512, validator=ge(1), metadata=doc("The most of a chunk, in the unit below.")
+        default=512, validator=ge(1), metadata=doc("Maximum size of a chunk, in `unit`.")
     )
     chunk_overlap: int = field(
         default=50,
         validator=_smaller_than_size,
-        metadata=doc("How much of the chunk before is repeated; inside chunk_size."),
+        metadata=doc("Overlap with the previous chunk; counts towards chunk_size."),
     )
     separator: str | None = field(
         default="\n\n",
         validator=_not_empty,
-        metadata=doc("Where to cut rather than anywhere else. No value: by sense alone."),
+        metadata=doc("Preferred place to split. No value: at sentences and words only."),
     )
     unit: Literal["tokens", "characters"] = field(
         default="tokens",
         validator=in_(UNITS),
-        metadata=doc("What chunk_size and chunk_overlap count."),
+        metadata=doc("Unit of chunk_size and chunk_overlap."),
     )
     tokenizer: str | None = field(
         default=None,
         metadata=doc(
-            "A tokenizer.json to count tokens with. No value: pieces of words of at most five "
-            "letters and single marks, within a few percent of what models count in English."
+            "Path of a tokenizer.json for counting tokens. No value: an estimate by word pieces of "
+            "up to five characters, accurate to a few percent for English."
         ),
     )
     near_duplicates: Literal["off", "mark", "skip"] = field(
         default="mark",
         validator=in_(NEAR_DUPLICATES),
-        metadata=doc("Chunks nearly equal to an earlier one of the document: keep, link, drop."),
+        metadata=doc(
+            "Near-duplicate chunks of a document: keep (off), link (mark) or drop (skip)."
+        ),
     )
     duplicate_threshold: float = field(
         default=0.9,
         validator=and_(gt(0.0), le(1.0)),
-        metadata=doc("From which share of common word triples two chunks are nearly equal."),
+        metadata=doc("Share of common word triples from which two chunks are near-duplicates."),
     )
 
 
 @frozen(kw_only=True)
 class IngestionConfig:
-    """What may be read, how it is parsed and cut."""
+    """Settings of reading, parsing and chunking."""
 
     allowed_roots: tuple[str, ...] = field(
         default=(),
-        metadata=doc("Folders files may be read from, links followed. None named: all."),
+        metadata=doc("Folders that files may be read from, after resolving links. Empty: all."),
     )
     max_bytes: int = field(
         default=50 * 1024 * 1024,
         validator=ge(1),
-        metadata=doc("Bytes of a document; larger ones are refused before they are read."),
+        metadata=doc("Maximum size of a document in bytes; checked before reading."),
     )
     max_pages: int = field(
-        default=5_000, validator=ge(1), metadata=doc("Pages or slides of a document.")
+        default=5_000, validator=ge(1), metadata=doc("Maximum number of pages or slides.")
+    )
+    process_timeout: float = field(
+        default=300.0,
+        validator=gt(0),
+        metadata=doc("Timeout of parsing or chunking in a separate process, in seconds."),
+    )
+    process_memory: int = field(
+        default=1024 * 1024 * 1024,
+        validator=ge(64 * 1024 * 1024),
+        metadata=doc("Memory limit of such a process, in bytes (on Linux)."),
     )
     chunking: ChunkingConfig = field(
-        factory=ChunkingConfig, metadata=doc("How texts are cut unless a job says otherwise.")
+        factory=ChunkingConfig, metadata=doc("Default chunking settings of jobs.")
     )
     docling_url: str | None = field(
         default=None,
-        metadata=doc("A Docling server, the parser named docling: it reads scanned pages too."),
+        metadata=doc(
+            "URL of a Docling server, the parser named docling; it also reads scanned pages."
+        ),
     )
     docling_api_key: str | None = field(
         default=None, repr=False, metadata=secret("The key of the Docling server.")
     )
     docling_timeout: float = field(
-        default=600.0, validator=gt(0), metadata=doc("Seconds one document may take there.")
+        default=600.0, validator=gt(0), metadata=doc("Timeout of one document, in seconds.")
     )

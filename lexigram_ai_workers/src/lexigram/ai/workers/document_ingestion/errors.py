@@ -1,4 +1,4 @@
-"""Why a document cannot be ingested: one class per cause."""
+"""Errors of document ingestion: one class per cause."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lexigram.contracts.workflow.errors import StepRefusedError
 
 
 class IngestionInputError(WorkerError, RAGError, StepRefusedError):
-    """A document that can never be ingested as it is; trying again does not help."""
+    """A document that cannot be ingested; a retry fails the same way."""
 
     code = "LEX_ERR_AIWORK_040"
 
@@ -20,37 +20,40 @@ class IngestionInputError(WorkerError, RAGError, StepRefusedError):
 
 
 class DocumentOutsideRootError(IngestionInputError, PermissionError):
-    """The file, its links followed, is in none of the folders that may be read."""
+    """The file, after resolving links, is outside the allowed folders."""
 
     code = "LEX_ERR_AIWORK_041"
 
     def __init__(self, path: str, target: str, roots: Sequence[str], **kwargs: Any) -> None:
-        kwargs.setdefault("hint", "move it into an allowed folder, or add its folder to them")
-        led = f" (it leads to {target})" if target != path else ""
+        kwargs.setdefault(
+            "hint",
+            "move it into an allowed folder, or add its folder to ai_workers.ingestion.allowed_roots",
+        )
+        resolved = f" (a link to {target})" if target != path else ""
         super().__init__(
-            f"Access denied: {path}{led} is outside of {', '.join(roots)}",
+            f"Access denied: {path}{resolved} is outside {', '.join(roots)}",
             details={"path": path, "target": target, "allowed_roots": list(roots)},
             **kwargs,
         )
 
 
 class DocumentMissingError(IngestionInputError, FileNotFoundError):
-    """There is no such file."""
+    """The file does not exist."""
 
     code = "LEX_ERR_AIWORK_042"
 
     def __init__(self, path: str, **kwargs: Any) -> None:
-        super().__init__(f"there is no file {path}", details={"path": path}, **kwargs)
+        super().__init__(f"file not found: {path}", details={"path": path}, **kwargs)
 
 
 class DocumentUnreadableError(IngestionInputError, PermissionError):
-    """The file is there and cannot be read: no permission, no plain file, a broken disk."""
+    """The file cannot be read: no permission, not a regular file, or a disk error."""
 
     code = "LEX_ERR_AIWORK_043"
 
-    def __init__(self, path: str, why: str, **kwargs: Any) -> None:
-        kwargs.setdefault("hint", "it must be a plain file that this process may read")
-        super().__init__(f"{path} cannot be read: {why}", details={"path": path}, **kwargs)
+    def __init__(self, path: str, reason: str, **kwargs: Any) -> None:
+        kwargs.setdefault("hint", "make it a regular file that this process may read")
+        super().__init__(f"cannot read {path}: {reason}", details={"path": path}, **kwargs)
 
 
 class DocumentEmptyError(IngestionInputError, ValueError):
@@ -63,14 +66,14 @@ class DocumentEmptyError(IngestionInputError, ValueError):
 
 
 class DocumentTooLargeError(IngestionInputError, ValueError):
-    """The document has more bytes, packed or unpacked, than allowed."""
+    """The document is larger, packed or unpacked, than allowed."""
 
     code = "LEX_ERR_AIWORK_045"
 
     def __init__(self, name: str, size: int, limit: int, **kwargs: Any) -> None:
         kwargs.setdefault("hint", "split it, or raise ai_workers.ingestion.max_bytes")
         super().__init__(
-            f"{name} has {size:,} bytes, {limit:,} are allowed",
+            f"{name} has {size:,} bytes, the limit is {limit:,}",
             details={"document": name, "bytes": size, "max_bytes": limit},
             **kwargs,
         )
@@ -84,21 +87,21 @@ class TooManyPagesError(IngestionInputError, ValueError):
     def __init__(self, name: str, pages: int, limit: int, **kwargs: Any) -> None:
         kwargs.setdefault("hint", "split it, or raise ai_workers.ingestion.max_pages")
         super().__init__(
-            f"{name} has {pages} pages, {limit} are allowed",
+            f"{name} has {pages} pages, the limit is {limit}",
             details={"document": name, "pages": pages, "max_pages": limit},
             **kwargs,
         )
 
 
 class UnsupportedDocumentError(IngestionInputError, ValueError):
-    """No parser knows this type of document."""
+    """No parser supports this document type."""
 
     code = "LEX_ERR_AIWORK_047"
 
     def __init__(self, name: str, kind: str, supported: Sequence[str], **kwargs: Any) -> None:
         kwargs.setdefault(
             "hint",
-            "leave it out, or register a parser for it: UniversalDocumentParser.register(...)",
+            "skip the file, or register a parser with UniversalDocumentParser.register(...)",
         )
         super().__init__(
             f"Unsupported file type {kind!r}. Supported types: {', '.join(supported)}",
@@ -108,41 +111,41 @@ class UnsupportedDocumentError(IngestionInputError, ValueError):
 
 
 class DocumentTypeMismatchError(IngestionInputError, ValueError):
-    """The content is something else than the name or the MIME type says."""
+    """The content does not match the file name or the MIME type."""
 
     code = "LEX_ERR_AIWORK_048"
 
-    def __init__(self, name: str, said: str, found: str, **kwargs: Any) -> None:
-        kwargs.setdefault("hint", "give it the extension of what it is")
+    def __init__(self, name: str, declared: str, found: str, **kwargs: Any) -> None:
+        kwargs.setdefault("hint", "use the file extension of the actual type")
         super().__init__(
-            f"{name} says it is {said}, but its content is {found}",
-            details={"document": name, "said": said, "found": found},
+            f"{name} is declared as {declared}, but its content is {found}",
+            details={"document": name, "declared": declared, "found": found},
             **kwargs,
         )
 
 
 class DocumentBrokenError(IngestionInputError, ValueError):
-    """The document is cut off or damaged."""
+    """The document is truncated or damaged."""
 
     code = "LEX_ERR_AIWORK_049"
 
-    def __init__(self, name: str, why: str, **kwargs: Any) -> None:
-        kwargs.setdefault("hint", "get the file again, or repair it with the program it is from")
-        super().__init__(f"{name} is broken: {why}", details={"document": name}, **kwargs)
+    def __init__(self, name: str, reason: str, **kwargs: Any) -> None:
+        kwargs.setdefault("hint", "download the file again, or repair it with its application")
+        super().__init__(f"{name} is damaged: {reason}", details={"document": name}, **kwargs)
 
 
 class DocumentEncryptedError(IngestionInputError, ValueError):
-    """The document can be read with a password only."""
+    """The document is protected by a password."""
 
     code = "LEX_ERR_AIWORK_050"
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         kwargs.setdefault("hint", "save it without a password")
-        super().__init__(f"{name} needs a password", details={"document": name}, **kwargs)
+        super().__init__(f"{name} is password-protected", details={"document": name}, **kwargs)
 
 
 class DocumentBinaryError(IngestionInputError, ValueError):
-    """Text was expected, and the content is binary."""
+    """A text document has binary content."""
 
     code = "LEX_ERR_AIWORK_051"
 
@@ -153,27 +156,30 @@ class DocumentBinaryError(IngestionInputError, ValueError):
 
 
 class DocumentCharsetError(IngestionInputError, UnicodeError):
-    """The text is in none of the charsets that are tried."""
+    """The text cannot be decoded."""
 
     code = "LEX_ERR_AIWORK_052"
 
     def __init__(self, name: str, tried: Sequence[str], position: int, **kwargs: Any) -> None:
         kwargs.setdefault("hint", "save it as UTF-8")
         super().__init__(
-            f"{name} is not text in {', '.join(tried)}: byte {position} has no meaning there",
+            f"{name} cannot be decoded as {', '.join(tried)}: invalid byte at position {position}",
             details={"document": name, "tried": list(tried), "position": position},
             **kwargs,
         )
 
 
 class DocumentWithoutTextError(IngestionInputError, ValueError):
-    """The document can be read and has no text: pictures of pages, or nothing at all."""
+    """The document has no text: it is empty or has only scanned pages."""
 
     code = "LEX_ERR_AIWORK_053"
 
     def __init__(self, name: str, scanned: Sequence[int] = (), **kwargs: Any) -> None:
         if scanned:
-            kwargs.setdefault("hint", "parse it with a Docling server: ingestion.docling_url")
+            kwargs.setdefault(
+                "hint",
+                "set ai_workers.ingestion.docling_url to a Docling server, which reads scanned pages",
+            )
         what = f"{len(scanned)} scanned pages and no text" if scanned else "no text"
         super().__init__(
             f"{name} has {what}",
@@ -183,53 +189,54 @@ class DocumentWithoutTextError(IngestionInputError, ValueError):
 
 
 class ParserExtraMissingError(IngestionInputError, ImportError):
-    """The parser of this type needs a library of an extra that is not installed."""
+    """The parser needs a library of an extra that is not installed."""
 
     code = "LEX_ERR_AIWORK_054"
 
     def __init__(self, kind: str, extra: str, **kwargs: Any) -> None:
-        kwargs.setdefault("hint", f"pip install 'lexigram-ai-workers[{extra}]'")
+        kwargs.setdefault("hint", f"run pip install 'lexigram-ai-workers[{extra}]'")
         super().__init__(
-            f"reading {kind} needs the extra {extra!r}, which is not installed",
+            f"parsing {kind} needs the extra {extra!r}, which is not installed",
             details={"type": kind, "extra": extra},
             **kwargs,
         )
 
 
 class UnknownParserError(IngestionInputError, LookupError):
-    """No parser is registered under this name."""
+    """No parser has this name."""
 
     code = "LEX_ERR_AIWORK_055"
 
     def __init__(self, name: str, known: Sequence[str], **kwargs: Any) -> None:
-        kwargs.setdefault("hint", f"registered are: {', '.join(known)}")
-        super().__init__(f"there is no parser {name!r}", details={"parser": name}, **kwargs)
+        kwargs.setdefault("hint", f"use one of: {', '.join(known)}")
+        super().__init__(f"unknown parser {name!r}", details={"parser": name}, **kwargs)
 
 
 class ChunkingConfigError(IngestionInputError, ValueError):
-    """A setting of chunking is unknown or makes no sense."""
+    """A chunking setting is unknown or invalid."""
 
     code = "LEX_ERR_AIWORK_056"
 
 
 class ParserUnavailableError(WorkerError, RAGError, ConnectionError):
-    """The Docling server does not answer, or is overloaded; another attempt may work."""
+    """The Docling server is unavailable or overloaded; a retry may succeed."""
 
     code = "LEX_ERR_AIWORK_057"
 
 
 class ModelNotBoundError(WorkerError, StepRefusedError, LookupError):
-    """A step asks for vectors of a model that the application does not have."""
+    """A step requires a model that the application does not have."""
 
     code = "LEX_ERR_AIWORK_058"
 
-    def __init__(self, asked: str, bound: str, **kwargs: Any) -> None:
+    def __init__(self, requested: str, bound: str, **kwargs: Any) -> None:
         kwargs.setdefault(
-            "hint", f"set ai_workers.embeddings to {asked!r}, or leave 'model' out of the step"
+            "hint",
+            f"set ai_workers.embeddings to {requested!r}, or remove 'model' from the step parameters",
         )
         super().__init__(
-            f"the step asks for the model {asked!r}, but the application has {bound!r}",
-            details={"asked": asked, "bound": bound},
+            f"the step requires the model {requested!r}, but the application has {bound!r}",
+            details={"requested": requested, "bound": bound},
             **kwargs,
         )
 
@@ -238,3 +245,57 @@ class IngestionQueueError(WorkerError, RuntimeError):
     """The queue did not accept an ingestion job."""
 
     code = "LEX_ERR_AIWORK_059"
+
+
+class DocumentNestedError(IngestionInputError, ValueError):
+    """The document is nested too deeply."""
+
+    code = "LEX_ERR_AIWORK_060"
+
+    def __init__(self, name: str, what: str, limit: int, **kwargs: Any) -> None:
+        kwargs.setdefault("hint", "flatten the document, or skip it")
+        super().__init__(
+            f"{name} is nested too deeply: more than {limit} {what}",
+            details={"document": name, "limit": limit},
+            **kwargs,
+        )
+
+
+class DocumentTimeoutError(IngestionInputError, TimeoutError):
+    """Parsing or chunking the document took too long."""
+
+    code = "LEX_ERR_AIWORK_061"
+
+    def __init__(self, name: str, seconds: float, **kwargs: Any) -> None:
+        kwargs.setdefault("hint", "split it, or raise ai_workers.ingestion.process_timeout")
+        super().__init__(
+            f"{name} could not be processed within {seconds:g} s",
+            details={"document": name, "process_timeout": seconds},
+            **kwargs,
+        )
+
+
+class DocumentMemoryError(IngestionInputError, MemoryError):
+    """Parsing or chunking the document needed too much memory."""
+
+    code = "LEX_ERR_AIWORK_062"
+
+    def __init__(self, name: str, limit: int, **kwargs: Any) -> None:
+        kwargs.setdefault("hint", "split it, or raise ai_workers.ingestion.process_memory")
+        super().__init__(
+            f"{name} could not be processed within {limit:,} bytes of memory",
+            details={"document": name, "process_memory": limit},
+            **kwargs,
+        )
+
+
+class ParserCrashedError(WorkerError, RAGError, RuntimeError):
+    """The process that parsed the document crashed; a retry may succeed."""
+
+    code = "LEX_ERR_AIWORK_063"
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        kwargs.setdefault("hint", "if it happens again, the file is damaged: skip it")
+        super().__init__(
+            f"the process that parsed {name} crashed", details={"document": name}, **kwargs
+        )

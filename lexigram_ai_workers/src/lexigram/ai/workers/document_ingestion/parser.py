@@ -1,4 +1,4 @@
-"""Read documents of any kind: find the parser, refuse what cannot be read, say why."""
+"""Parse documents of any supported format: check the input, choose the parser, run it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import stat
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 import anyio.to_thread
-from attrs import evolve, field, frozen
+from attrs import asdict, evolve, field, frozen
 
 from lexigram.ai.workers.document_ingestion.blocks import scan, title_of
+from lexigram.ai.workers.document_ingestion.charset import is_unicode
 from lexigram.ai.workers.document_ingestion.config import IngestionConfig
 from lexigram.ai.workers.document_ingestion.errors import (
     DocumentBinaryError,
@@ -33,69 +33,76 @@ from lexigram.ai.workers.document_ingestion.errors import (
     UnknownParserError,
     UnsupportedDocumentError,
 )
-from lexigram.ai.workers.document_ingestion.formats.source import ParseFunction, Source
-from lexigram.ai.workers.document_ingestion.sniffing import looks_like_html, sniff
+from lexigram.ai.workers.document_ingestion.formats.source import Source
+from lexigram.ai.workers.document_ingestion.isolation import (
+    Isolation,
+    count_pdf_pages,
+    parse_function,
+)
+from lexigram.ai.workers.document_ingestion.sniffing import is_zip, looks_like_html, sniff
 from lexigram.ai.workers.document_ingestion.types import Document
+from lexigram.processes import ProcessPool
 
 DOCLING = "docling"
-_FORMATS = "lexigram.ai.workers.document_ingestion.formats"
-_HALF = re.compile("[\ud800-\udfff]")
+_LARGE_BYTES = 1024 * 1024  # parsed in a few hundredths of a second
+_LARGE_HTML_BYTES = 256 * 1024  # HTML is slower
+_ANY_SIZE = 0  # native code or packed: the time does not depend on the size
+_SURROGATES = re.compile("[\ud800-\udfff]")
 Progress = Callable[[int, int], Any]
 
 
 @runtime_checkable
 class DocumentLoader(Protocol):
-    """Gets documents from somewhere."""
+    """Loads documents from a source."""
 
     async def load(self, source: Any) -> Any:
-        """The documents of the source."""
+        """Return the documents of the source."""
         ...
 
 
 @runtime_checkable
 class DocumentParser(Protocol):
-    """Reads files of some kind; register yours with ``UniversalDocumentParser.register``."""
+    """Parses files; register a parser with ``UniversalDocumentParser.register``."""
 
     async def parse(self, path: Path) -> Document:
-        """The text and what is known about it. Raises IngestionInputError for a bad file.
+        """Return text and metadata. Raises IngestionInputError for an invalid file.
 
-        Parsing again gives the same.
+        Parsing is deterministic.
         """
         ...
 
     async def extract_metadata(self, path: Path) -> dict[str, Any]:
-        """What is known without reading the text."""
+        """Return the metadata that is available without parsing."""
         ...
 
 
 class ContentParser(Protocol):
-    """Reads bytes of any kind, such as a server does."""
+    """Parses bytes of any format, such as a server does."""
 
     async def parse_bytes(
         self, data: bytes, name: str, *, mime_type: str | None = None, ocr: bool = True
     ) -> Document:
-        """The document. Raises IngestionInputError for bad bytes, else it may be tried again."""
+        """Return the document. IngestionInputError is permanent, other errors may be retried."""
         ...
 
 
 @frozen(kw_only=True)
 class Format:
-    """One kind of document that is read here."""
+    """A built-in document format."""
 
     name: str
     suffixes: tuple[str, ...]
     mime_types: tuple[str, ...]
-    # what ``sniff`` must say
+    # the required result of ``sniff``
     content: str
-    # module below ``formats`` and function: imported when the first such document comes, as
-    # libraries of formats are heavy
-    where: str
+    # module below ``formats`` and function; imported on first use, as the libraries are large
+    function_path: str
+    # size in bytes from which a separate process is used
+    isolated_from: int = _LARGE_BYTES
 
     def parse(self, data: bytes, source: Source) -> Document:
-        """The document in the bytes; computes, so not on the event loop."""
-        module, _, function = self.where.partition(":")
-        read: ParseFunction = getattr(import_module(f"{_FORMATS}.{module}"), function)
-        return read(data, source)
+        """Parse bytes. CPU-bound: not for the event loop."""
+        return parse_function(self.function_path)(data, source)
 
 
 @frozen
@@ -110,7 +117,7 @@ class UserParser:
 
 @frozen
 class ParserRegistry:
-    """Which parser reads what; those of the application go before ours."""
+    """Parsers by name, suffix and MIME type; those of the application take precedence."""
 
     _user: dict[str, UserParser] = field(factory=dict[str, UserParser], init=False)
 
@@ -122,54 +129,55 @@ class ParserRegistry:
         suffixes: Sequence[str] = (),
         mime_types: Sequence[str] = (),
     ) -> None:
-        """Let it read documents of these types, and those that ask for it by name.
+        """Register a parser by name, for documents of these types.
 
-        A second one of the same name replaces the first.
+        A second parser of the same name replaces the first.
         """
-        endings = tuple(_dotted(suffix) for suffix in suffixes)
+        endings = tuple(_add_dot(suffix) for suffix in suffixes)
         self._user[name] = UserParser(
             name, parser, endings, tuple(mime.lower() for mime in mime_types)
         )
 
-    def named(self, name: str) -> UserParser | Format:
-        """The parser of that name. Raises UnknownParserError."""
+    def get(self, name: str) -> UserParser | Format:
+        """Return a parser by name. Raises UnknownParserError."""
         found = self._user.get(name) or _BY_NAME.get(name)
         if found is None:
             raise UnknownParserError(name, [*self._user, *_BY_NAME])
         return found
 
     def find(self, suffix: str, mime_type: str | None) -> UserParser | Format | None:
-        """By the suffix, else by the MIME type; of several the one registered last."""
-        everything: tuple[UserParser | Format, ...] = (*reversed(self._user.values()), *FORMATS)
+        """Find a parser by suffix, else by MIME type; the last registered one takes precedence."""
+        candidates: tuple[UserParser | Format, ...] = (*reversed(self._user.values()), *FORMATS)
         mime = (mime_type or "").partition(";")[0].strip().lower()
-        for known in everything:
+        for known in candidates:
             if suffix in known.suffixes:
                 return known
-        for known in everything:
+        for known in candidates:
             if mime in known.mime_types:
                 return known
         return None
 
     def mime_type_of(self, name: str) -> str:
-        """The type that goes with the suffix of a name; "" when it is not known.
+        """Return the MIME type for the suffix of a name; "" if unknown.
 
-        Not ``mimetypes``: its answers depend on files of the machine.
+        ``mimetypes`` is not used: its results depend on files of the machine.
         """
         found = self.find(_suffix(name), None)
         return found.mime_types[0] if found is not None and found.mime_types else ""
 
     @property
     def suffixes(self) -> list[str]:
-        """All that are known, sorted."""
-        mine = {suffix for known in self._user.values() for suffix in known.suffixes}
-        return sorted(mine | {suffix for known in FORMATS for suffix in known.suffixes})
+        """All supported suffixes, sorted."""
+        user_suffixes = {suffix for known in self._user.values() for suffix in known.suffixes}
+        return sorted(user_suffixes | {suffix for known in FORMATS for suffix in known.suffixes})
 
 
 class UniversalDocumentParser:
-    """Reads pdf, html, Markdown, text, csv, json and mail; Office files with the extra.
+    """Parses PDF, HTML, Markdown, text, CSV, JSON and mail; Office files with the extra.
 
-    ``allowed_root`` (one folder or several) restricts which files are read, links followed;
-    the roots of the configuration count when it is not given. Implements DocumentParser.
+    ``allowed_root`` (a folder or several) restricts the readable files, after resolving links;
+    the default is the configuration. Large documents, PDF and Office files are parsed in the
+    pool ``processes``, or each in a new process. Implements DocumentParser.
     """
 
     def __init__(
@@ -179,8 +187,10 @@ class UniversalDocumentParser:
         config: IngestionConfig | None = None,
         registry: ParserRegistry | None = None,
         docling: ContentParser | None = None,
+        processes: ProcessPool | None = None,
     ) -> None:
         self.config = config or IngestionConfig()
+        self.isolation = Isolation(self.config, processes)
         self.registry = registry or ParserRegistry()
         self._docling = docling
         roots = [allowed_root] if isinstance(allowed_root, str | Path) else allowed_root
@@ -190,7 +200,7 @@ class UniversalDocumentParser:
 
     @property
     def supported_extensions(self) -> list[str]:
-        """The suffixes that are known, sorted."""
+        """The supported suffixes, sorted."""
         return self.registry.suffixes
 
     def register(
@@ -201,47 +211,45 @@ class UniversalDocumentParser:
         suffixes: Sequence[str] = (),
         mime_types: Sequence[str] = (),
     ) -> None:
-        """Let a parser of yours read documents of these types."""
+        """Register a custom parser for documents of these types."""
         self.registry.register(name, parser, suffixes=suffixes, mime_types=mime_types)
 
     def check_parser(self, name: str) -> None:
         """Raise UnknownParserError unless there is a parser of that name."""
         if name != DOCLING:
-            self.registry.named(name)
+            self.registry.get(name)
         else:
-            self._docling_server()
+            self._get_docling_parser()
 
     async def parse(self, path: Path | str, parser: str | None = None) -> Document:
-        """The document in a file. Raises the IngestionInputError that says what is wrong."""
+        """Parse a file. Raises an IngestionInputError for an invalid file."""
         data = await self.read(path)
         document = await self.parse_bytes(data, str(path), parser=parser)
         return evolve(
-            document, metadata={**_file_facts(Path(path), len(data)), **document.metadata}
+            document, metadata={**_file_metadata(Path(path), len(data)), **document.metadata}
         )
 
     async def extract_metadata(self, path: Path | str) -> dict[str, Any]:
-        """What the file system knows about a file that may be read."""
-        found = await anyio.to_thread.run_sync(self._checked, Path(path))
+        """Return the file-system metadata of a readable file."""
+        found = await anyio.to_thread.run_sync(self._check_file, Path(path))
         modified = datetime.fromtimestamp(found.st_mtime, UTC).isoformat()
-        return {**_file_facts(Path(path), found.st_size), "file_modified": modified}
+        return {**_file_metadata(Path(path), found.st_size), "file_modified": modified}
 
     async def read(self, path: Path | str) -> bytes:
-        """The bytes of a file that may be read, not more than allowed."""
+        """Read a file, up to the size limit."""
         return await anyio.to_thread.run_sync(self._read, Path(path))
 
     async def validate(
         self, data: bytes, name: str, *, mime_type: str | None = None, parser: str | None = None
     ) -> str:
-        """The name of the parser that will read it. Raises what can be seen without reading."""
+        """Return the name of the parser for a document. Raises errors that need no parsing."""
         if parser == DOCLING:
             self.check_parser(parser)
             return DOCLING
-        chosen = await anyio.to_thread.run_sync(self._chosen, data, name, mime_type, parser)
+        chosen = await self._choose(data, name, mime_type, parser)
         if isinstance(chosen, Format) and chosen.name == "pdf":
-            from lexigram.ai.workers.document_ingestion.formats.pdf import count_pages
-
-            # opens it: whether it is whole and needs no password
-            await anyio.to_thread.run_sync(count_pages, data, self._source(name, mime_type))
+            # opens the file: detects truncation and passwords
+            await self._count_pages(data, self._source(name, mime_type))
         return chosen.name
 
     async def parse_bytes(
@@ -255,79 +263,89 @@ class UniversalDocumentParser:
         pages_at_once: int | None = None,
         progress: Progress | None = None,
     ) -> Document:
-        """The document in the bytes; ``name`` is its path or URI.
+        """Parse bytes; ``name`` is the path or URI.
 
-        With a Docling server in the configuration, ``ocr`` lets it read what has scanned pages,
-        and the parser ``docling`` any document. ``pages_at_once`` divides a long PDF; the
-        result is the same.
+        With a Docling server in the configuration, ``ocr`` uses it for documents with scanned
+        pages, and the parser ``docling`` for any document. ``pages_at_once`` parses a long PDF
+        in parts; the result is the same.
         """
         if parser == DOCLING:
-            document = await self._by_docling(data, name, mime_type, ocr=ocr)
+            document = await self._parse_with_docling(data, name, mime_type, ocr=ocr)
         else:
-            chosen = await anyio.to_thread.run_sync(self._chosen, data, name, mime_type, parser)
+            chosen = await self._choose(data, name, mime_type, parser)
             source = self._source(name, mime_type)
             if isinstance(chosen, UserParser):
-                document = await _by_user(chosen, data, source)
+                document = await _parse_with_user_parser(chosen, data, source)
             elif chosen.name == "pdf" and pages_at_once is not None:
-                document = await _in_parts(data, source, pages_at_once, progress)
+                document = await self._parse_in_parts(data, source, pages_at_once, progress)
+            elif len(data) >= chosen.isolated_from:
+                document = await self.isolation.parse(chosen.function_path, data, source)
             else:
                 document = await anyio.to_thread.run_sync(chosen.parse, data, source)
             scanned = document.metadata.get("pages_needing_ocr")
             if scanned and ocr and (self._docling or self.config.docling_url):
-                document = await self._by_docling(data, name, mime_type, ocr=True)
+                document = await self._parse_with_docling(data, name, mime_type, ocr=True)
         if not document.content.strip():
             raise DocumentWithoutTextError(name, document.metadata.get("pages_needing_ocr", ()))
-        return _storable(document)
+        return _replace_unstorable(document)
 
-    # --- what may be read ----------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------
 
-    def _checked(self, path: Path) -> os.stat_result:
-        """Raise unless it is a plain file inside the roots; what the system says about it."""
+    def _check_file(self, path: Path) -> os.stat_result:
+        """Return the stat result; raise unless it is a regular file inside the roots."""
         try:
             target = path.resolve(strict=True)
             found = target.stat()
         except FileNotFoundError as error:
             raise DocumentMissingError(str(path)) from error
-        except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        except (OSError, RuntimeError) as error:  # RuntimeError: a link loop
             raise DocumentUnreadableError(str(path), _reason(error)) from error
         roots = [root.resolve() for root in self.allowed_roots]
         if roots and not any(target.is_relative_to(root) for root in roots):
-            shown = [str(root) for root in self.allowed_roots]
-            raise DocumentOutsideRootError(str(path), str(target), shown)
+            roots_shown = [str(root) for root in self.allowed_roots]
+            raise DocumentOutsideRootError(str(path), str(target), roots_shown)
         if not stat.S_ISREG(found.st_mode):
-            raise DocumentUnreadableError(str(path), "it is no plain file")
+            raise DocumentUnreadableError(str(path), "it is not a regular file")
         if found.st_size > self.config.max_bytes:
             raise DocumentTooLargeError(str(path), found.st_size, self.config.max_bytes)
         return found
 
     def _read(self, path: Path) -> bytes:
-        self._checked(path)
+        self._check_file(path)
         try:
-            # The path that was checked: a link put in its place since then is not followed.
+            # O_NOFOLLOW: the checked file may have been replaced by a link.
             descriptor = os.open(path.resolve(strict=True), os.O_RDONLY | os.O_NOFOLLOW)
             with os.fdopen(descriptor, "rb") as file:
                 return file.read(self.config.max_bytes + 1)
         except OSError as error:
             raise DocumentUnreadableError(str(path), _reason(error)) from error
 
-    # --- who reads it --------------------------------------------------------------------------
+    # --- choosing the parser --------------------------------------------------------------------------
 
-    def _chosen(
+    async def _choose(
         self, data: bytes, name: str, mime_type: str | None, parser: str | None
     ) -> UserParser | Format:
         if not data:
             raise DocumentEmptyError(name)
         if len(data) > self.config.max_bytes:
             raise DocumentTooLargeError(name, len(data), self.config.max_bytes)
+        if len(data) >= _LARGE_BYTES and is_zip(data):  # its directory may exhaust the memory
+            content = await self.isolation.run(name, sniff, data)
+        else:
+            content = await anyio.to_thread.run_sync(sniff, data)
+        return self._select_parser(data, content, name, mime_type, parser)
+
+    def _select_parser(
+        self, data: bytes, content: str, name: str, mime_type: str | None, parser: str | None
+    ) -> UserParser | Format:
         suffix = _suffix(name)
         chosen = (
-            self.registry.find(suffix, mime_type) if parser is None else self.registry.named(parser)
+            self.registry.find(suffix, mime_type) if parser is None else self.registry.get(parser)
         )
         if isinstance(chosen, UserParser):
-            return chosen  # it knows what its documents look like
-        content = sniff(data)
-        if chosen is None and not suffix and mime_type in (None, "application/octet-stream"):
-            chosen = _by_content(content, data)
+            return chosen  # custom parsers do their own checks
+        if chosen is None:
+            chosen = _detect_format(content, data, suffix)
         if content == "encrypted office":
             raise DocumentEncryptedError(name)
         if chosen is None:
@@ -349,15 +367,31 @@ class UniversalDocumentParser:
             max_pages=self.config.max_pages,
         )
 
-    async def _by_docling(
+    async def _count_pages(self, data: bytes, source: Source) -> int:
+        return await self.isolation.run(source.name, count_pdf_pages, data, asdict(source))
+
+    async def _parse_in_parts(
+        self, data: bytes, source: Source, pages_at_once: int, progress: Progress | None
+    ) -> Document:
+        """Parse a long PDF in parts, so that other documents can run in between."""
+        total = await self._count_pages(data, source)
+        parts: list[tuple[Any, ...]] = []
+        for first in range(1, max(total, 1) + 1, pages_at_once):
+            last = min(first + pages_at_once - 1, total)
+            parts.append(await self.isolation.pdf_pages(data, evolve(source, pages=(first, last))))
+            if progress is not None:
+                await progress(last, total)
+        return await self.isolation.join_pdf(parts, source.name)
+
+    async def _parse_with_docling(
         self, data: bytes, name: str, mime_type: str | None, *, ocr: bool
     ) -> Document:
         if not data:
             raise DocumentEmptyError(name)
-        server = self._docling_server()
+        server = self._get_docling_parser()
         return await server.parse_bytes(data, name, mime_type=mime_type, ocr=ocr)
 
-    def _docling_server(self) -> ContentParser:
+    def _get_docling_parser(self) -> ContentParser:
         if self._docling is None:
             from lexigram.ai.workers.document_ingestion.formats.docling import DoclingParser
 
@@ -383,109 +417,100 @@ FORMATS: tuple[Format, ...] = (
         suffixes=(".pdf",),
         mime_types=("application/pdf",),
         content="pdf",
-        where="pdf:parse_pdf",
+        function_path="pdf:parse_pdf",
+        isolated_from=_ANY_SIZE,
     ),
     Format(
         name="html",
         suffixes=(".html", ".htm", ".xhtml"),
         mime_types=("text/html", "application/xhtml+xml"),
         content="text",
-        where="html:parse_html",
+        function_path="html:parse_html",
+        isolated_from=_LARGE_HTML_BYTES,
     ),
     Format(
         name="markdown",
         suffixes=(".md", ".markdown"),
         mime_types=("text/markdown", "text/x-markdown"),
         content="text",
-        where="text:parse_markdown",
+        function_path="text:parse_markdown",
     ),
     Format(
         name="csv",
         suffixes=(".csv", ".tsv"),
         mime_types=("text/csv", "text/tab-separated-values"),
         content="text",
-        where="tables:parse_csv",
+        function_path="tables:parse_csv",
     ),
     Format(
         name="json",
         suffixes=(".json", ".jsonl", ".ndjson"),
         mime_types=("application/json", "application/x-ndjson"),
         content="text",
-        where="json_data:parse_json",
+        function_path="json_data:parse_json",
     ),
     Format(
         name="mail",
         suffixes=(".eml",),
         mime_types=("message/rfc822",),
         content="text",
-        where="mail:parse_mail",
+        function_path="mail:parse_mail",
+        isolated_from=_LARGE_HTML_BYTES,
     ),
     Format(
         name="docx",
         suffixes=(".docx",),
         mime_types=(f"{_OFFICE}wordprocessingml.document",),
         content="docx",
-        where="office:parse_docx",
+        function_path="office:parse_docx",
+        isolated_from=_ANY_SIZE,
     ),
     Format(
         name="pptx",
         suffixes=(".pptx",),
         mime_types=(f"{_OFFICE}presentationml.presentation",),
         content="pptx",
-        where="office:parse_pptx",
+        function_path="office:parse_pptx",
+        isolated_from=_ANY_SIZE,
     ),
     Format(
         name="xlsx",
         suffixes=(".xlsx",),
         mime_types=(f"{_OFFICE}spreadsheetml.sheet",),
         content="xlsx",
-        where="office:parse_xlsx",
+        function_path="office:parse_xlsx",
+        isolated_from=_ANY_SIZE,
     ),
     Format(
         name="text",
         suffixes=(".txt", ".text", ".log", ".rst"),
         mime_types=("text/plain", "text/x-rst"),
         content="text",
-        where="text:parse_text",
+        function_path="text:parse_text",
     ),
 )
 _BY_NAME: Mapping[str, Format] = {known.name: known for known in FORMATS}
 
 
-def _by_content(content: str, data: bytes) -> Format | None:
-    """For a document without a suffix and a type."""
-    if content == "text":
-        return _BY_NAME["html" if looks_like_html(data) else "text"]
-    return _BY_NAME.get(content)
+def _detect_format(content: str, data: bytes, suffix: str) -> Format | None:
+    """Detect the format of a document with unknown suffix and type."""
+    if content != "text":
+        return _BY_NAME.get(content)
+    if suffix and not is_unicode(data):
+        return None  # binary data without zero bytes would decode in a legacy charset
+    return _BY_NAME["html" if looks_like_html(data) else "text"]
 
 
 def _mismatch(chosen: Format, content: str, name: str) -> IngestionInputError:
     if content == "a broken zip archive" and chosen.content in ("docx", "pptx", "xlsx"):
-        return DocumentBrokenError(name, "its zip archive cannot be opened")
+        return DocumentBrokenError(name, "the zip archive cannot be opened")
     if content == "binary" and chosen.content == "text":
-        return DocumentBinaryError(name, "it has zero bytes")
+        return DocumentBinaryError(name, "it contains zero bytes")
     return DocumentTypeMismatchError(name, chosen.name, content)
 
 
-async def _in_parts(
-    data: bytes, source: Source, pages_at_once: int, progress: Progress | None
-) -> Document:
-    """A long PDF in steps, so that other documents have their turn between them."""
-    from lexigram.ai.workers.document_ingestion.formats import pdf
-
-    total = await anyio.to_thread.run_sync(pdf.count_pages, data, source)
-    parts: list[pdf.PdfPages] = []
-    for first in range(1, max(total, 1) + 1, pages_at_once):
-        last = min(first + pages_at_once - 1, total)
-        part = evolve(source, pages=(first, last))
-        parts.append(await anyio.to_thread.run_sync(pdf.read_pages, data, part))
-        if progress is not None:
-            await progress(last, total)
-    return await anyio.to_thread.run_sync(pdf.document_of, parts)
-
-
-async def _by_user(chosen: UserParser, data: bytes, source: Source) -> Document:
-    """Parsers of applications read files; the bytes go into one for as long as it takes."""
+async def _parse_with_user_parser(chosen: UserParser, data: bytes, source: Source) -> Document:
+    """Write the bytes to a temporary file and parse it with a custom parser."""
     folder = await anyio.to_thread.run_sync(tempfile.TemporaryDirectory)
     try:
         path = Path(folder.name) / (PurePosixPath(_path_of(source.name)).name or "document")
@@ -500,15 +525,15 @@ async def _by_user(chosen: UserParser, data: bytes, source: Source) -> Document:
     return evolve(document, blocks=blocks, metadata={**found, **document.metadata})
 
 
-def _storable(document: Document) -> Document:
-    """Without what no store takes: half characters and zeros, as JSON may have them.
+def _replace_unstorable(document: Document) -> Document:
+    """Replace characters that stores reject: surrogates and zero characters.
 
-    Each is one character before and after, so that blocks stay where they are.
+    Each is replaced by one character, so that positions stay valid.
     """
     text = document.content
-    if "\0" not in text and not _HALF.search(text):
+    if "\0" not in text and not _SURROGATES.search(text):
         return document
-    return evolve(document, content=_HALF.sub("\ufffd", text.replace("\0", "\ufffd")))
+    return evolve(document, content=_SURROGATES.sub("\ufffd", text.replace("\0", "\ufffd")))
 
 
 def _suffix(name: str) -> str:
@@ -516,15 +541,15 @@ def _suffix(name: str) -> str:
 
 
 def _path_of(name: str) -> str:
-    """The path of a URI; a plain path is one already."""
+    """Return the path of a URI, or a plain path unchanged."""
     return unquote(urlsplit(name).path) if "://" in name else name
 
 
-def _dotted(suffix: str) -> str:
+def _add_dot(suffix: str) -> str:
     return suffix.lower() if suffix.startswith(".") else f".{suffix.lower()}"
 
 
-def _file_facts(path: Path, size: int) -> dict[str, Any]:
+def _file_metadata(path: Path, size: int) -> dict[str, Any]:
     return {
         "file_path": str(path),
         "file_name": path.name,

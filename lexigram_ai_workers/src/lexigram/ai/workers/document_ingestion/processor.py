@@ -1,4 +1,4 @@
-"""Ingest one document: parse, cut, embed, store; all of it or nothing."""
+"""Ingest one document: parse, chunk, embed and store it, all or nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lexigram import clock
 from lexigram.ai.workers.batch_embedding.cache import EmbeddingCache
 from lexigram.ai.workers.document_ingestion.chunker import DocumentChunker, chunking_config
 from lexigram.ai.workers.document_ingestion.config import ChunkingConfig
-from lexigram.ai.workers.document_ingestion.contents import content_hash
+from lexigram.ai.workers.document_ingestion.content_hash import content_hash
 from lexigram.ai.workers.document_ingestion.errors import DocumentWithoutTextError
 from lexigram.ai.workers.document_ingestion.parser import (
     DocumentParser,
@@ -23,14 +23,14 @@ from lexigram.ai.workers.document_ingestion.progress import ProgressTracker
 from lexigram.ai.workers.document_ingestion.stages import (
     HEADING_SEPARATOR,
     DocumentFacts,
-    chunks_of,
-    collection_for,
+    build_records,
+    chunk_document_text,
     config_key_of,
+    embed_chunks,
+    ensure_collection,
+    find_records,
     is_stored,
-    notes_of,
-    records_of,
-    stored_records,
-    vectors_of,
+    parsing_notes,
 )
 from lexigram.ai.workers.document_ingestion.types import (
     Document,
@@ -45,17 +45,16 @@ from lexigram.contracts.ai.rag import ChunkerProtocol
 from lexigram.contracts.data.vector import SearchResult, VectorStoreProtocol
 from lexigram.tasks.context import ambient_job
 
-# Of the 0.1 line, for callers who say nothing.
+# The default of the 0.1 line.
 DEFAULT_CHUNKING = ChunkingConfig(chunk_size=1000, chunk_overlap=200, unit="characters")
 DEFAULT_BATCH_SIZE = 50
 
 
 class DocumentProcessor:
-    """Takes a file to the vector store.
+    """Ingests files into the vector store.
 
-    What cannot be ingested raises; nothing of it is stored then. A document whose bytes and
-    settings are those it is stored with is left alone before it is even parsed. Stored again
-    after a change, chunks it no longer has are gone.
+    After an error nothing is stored. A document whose bytes and settings are unchanged is skipped
+    before parsing. A changed document replaces all chunks of the old version.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class DocumentProcessor:
         self.chunker = chunker
         self.embedding_provider = embedding_provider or make_embeddings(EmbeddingConfig())
         self.cache = cache
-        # reads files within the limits; parses too unless there is another parser
+        # reads files within the limits, and parses them unless there is a custom parser
         self.files = files or (
             document_parser
             if isinstance(document_parser, UniversalDocumentParser)
@@ -96,11 +95,11 @@ class DocumentProcessor:
         chunking: Mapping[str, Any] | ChunkingConfig | None = None,
         job_id: str | None = None,
     ) -> IngestionResult:
-        """Ingest a file. Raises IngestionInputError when trying again is useless."""
-        began = clock.monotonic()
-        told = _Told(self.progress_tracker, document_id, job_id)
+        """Ingest a file. IngestionInputError is permanent, other errors may be retried."""
+        started = clock.monotonic()
+        reporter = _ProgressReporter(self.progress_tracker, document_id, job_id)
         try:
-            result = await self._ingested(
+            result = await self._ingest(
                 document_id,
                 Path(file_path),
                 collection_name,
@@ -108,20 +107,20 @@ class DocumentProcessor:
                 metadata or {},
                 batch_size,
                 chunking_config(chunking, self.default_chunking_config),
-                told,
-                began,
+                reporter,
+                started,
             )
         except Exception as error:
-            await told.update(error=f"{type(error).__name__}: {error}")
+            await reporter.update(error=f"{type(error).__name__}: {error}")
             raise
-        await told.update(
+        await reporter.update(
             IngestionStatus.COMPLETED,
             total=result.chunks_created,
             done=result.chunks_created,
         )
         return result
 
-    async def _ingested(
+    async def _ingest(
         self,
         document_id: str,
         path: Path,
@@ -130,17 +129,17 @@ class DocumentProcessor:
         metadata: Mapping[str, Any],
         batch_size: int,
         chunking: ChunkingConfig,
-        told: _Told,
-        began: float,
+        reporter: _ProgressReporter,
+        started: float,
     ) -> IngestionResult:
         provider = self.embedding_provider
-        collection = await collection_for(
+        collection = await ensure_collection(
             self.vector_store,
             collection_name,
             model_id=provider.model_id,
             dimension=provider.dimension,
         )
-        await told.update(IngestionStatus.PARSING)
+        await reporter.update(IngestionStatus.PARSING)
         data = await self.files.read(path)
         facts = DocumentFacts(
             document_id=document_id,
@@ -153,22 +152,25 @@ class DocumentProcessor:
             metadata=metadata,
         )
         if self.chunker is None and await is_stored(collection, facts):
-            return self._result(facts, 0, began, {"skipped": True})
-        document = await self._parsed(path, data, parser_name)
-        await told.update(
+            return self._result(facts, 0, started, {"skipped": True})
+        document = await self._parse(path, data, parser_name)
+        await reporter.update(
             IngestionStatus.CHUNKING, pages=int(document.metadata.get("total_pages", 0))
         )
-        chunks = await chunks_of(document, self.chunker or DocumentChunker(chunking))
-        await told.update(IngestionStatus.EMBEDDING, total=len(chunks))
-        vectors, known = await vectors_of(
-            chunks, provider, self.cache, batch_size=batch_size, tell=told.embedded
+        chunker = self.chunker or DocumentChunker(chunking)
+        chunks = await chunk_document_text(document, chunker, self.files.isolation, str(path))
+        await reporter.update(IngestionStatus.EMBEDDING, total=len(chunks))
+        vectors, known = await embed_chunks(
+            chunks, provider, self.cache, batch_size=batch_size, progress=reporter.report_embedded
         )
-        await told.update(IngestionStatus.STORING)
-        records = records_of(_titled(facts, document), chunks, vectors, provider.model_id)
+        await reporter.update(IngestionStatus.STORING)
+        records = build_records(_with_title(facts, document), chunks, vectors, provider.model_id)
         await collection.replace({"document_id": document_id}, records)
-        return self._result(facts, len(records), began, {"cache_hits": known, **notes_of(document)})
+        return self._result(
+            facts, len(records), started, {"cache_hits": known, **parsing_notes(document)}
+        )
 
-    async def _parsed(self, path: Path, data: bytes, parser_name: str | None) -> Document:
+    async def _parse(self, path: Path, data: bytes, parser_name: str | None) -> Document:
         if parser_name is not None or self.document_parser is self.files:
             return await self.files.parse_bytes(data, str(path), parser=parser_name)
         document = await self.document_parser.parse(path)
@@ -181,24 +183,24 @@ class DocumentProcessor:
             return parser_name
         return type(self.document_parser).__qualname__
 
-    async def stored_chunks(self, document_id: str, collection_name: str) -> list[DocumentChunk]:
-        """What is stored of a document, in the order of its text; empty when nothing is."""
+    async def list_chunks(self, document_id: str, collection_name: str) -> list[DocumentChunk]:
+        """Return the stored chunks of a document in text order; empty if nothing is stored."""
         if not await self.vector_store.collection_exists(collection_name):
             return []
         collection = await self.vector_store.get_collection(collection_name)
-        return [_chunk(one) for one in await stored_records(collection, document_id)]
+        return [_chunk(one) for one in await find_records(collection, document_id)]
 
     def _result(
-        self, facts: DocumentFacts, count: int, began: float, metadata: Mapping[str, Any]
+        self, facts: DocumentFacts, count: int, started: float, metadata: Mapping[str, Any]
     ) -> IngestionResult:
-        told = {**facts.is_like, "model_id": self.embedding_provider.model_id, **metadata}
+        reporter = {**facts.fingerprint, "model_id": self.embedding_provider.model_id, **metadata}
         return IngestionResult.success_result(
-            facts.document_id, count, clock.monotonic() - began, told
+            facts.document_id, count, clock.monotonic() - started, reporter
         )
 
 
-class _Told:
-    """Reports on one document."""
+class _ProgressReporter:
+    """Reports the progress of one document."""
 
     def __init__(self, tracker: ProgressTracker, document_id: str, job_id: str | None) -> None:
         self._tracker = tracker
@@ -218,10 +220,10 @@ class _Told:
             self._document_id, status, total, done, error, job_id=self._job_id, total_pages=pages
         )
 
-    async def embedded(self, done: int, total: int) -> None:
+    async def report_embedded(self, done: int, total: int) -> None:
         await self.update(total=total, done=done)
         context = ambient_job()
-        if context is not None:  # for whoever follows the job by the queue's progress
+        if context is not None:  # for subscribers of the job
             await context.progress(done, total)
 
 
@@ -238,6 +240,6 @@ def _chunk(stored: SearchResult) -> DocumentChunk:
     )
 
 
-def _titled(facts: DocumentFacts, document: Document) -> DocumentFacts:
+def _with_title(facts: DocumentFacts, document: Document) -> DocumentFacts:
     title = facts.metadata.get("title") or document.metadata.get("title")
     return evolve(facts, title=str(title)) if title else facts

@@ -1,4 +1,4 @@
-"""How far the ingestions of this process are; bounded."""
+"""Progress of the ingestions of this process."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 from attrs import evolve
 
+from lexigram.ai.workers.bounded_progress import BoundedProgress
 from lexigram.ai.workers.document_ingestion.types import IngestionProgress, IngestionStatus
-from lexigram.ai.workers.kept_progress import KeptProgress
 
 
-class ProgressTracker(KeptProgress[IngestionProgress]):
-    """Keeps at most ``max_jobs``: ended ones go first, then those not touched for longest."""
+class ProgressTracker(BoundedProgress[IngestionProgress]):
+    """Keeps ``max_jobs`` entries; evicts finished jobs first, then the least recently updated."""
 
     async def initialize_progress(self, job_id: str, document_id: str) -> IngestionProgress:
-        """Begin a job, or an attempt at one."""
+        """Start a job or a new attempt."""
         return self._begin(job_id, IngestionProgress(document_id))
 
     async def update_progress(
@@ -28,24 +28,24 @@ class ProgressTracker(KeptProgress[IngestionProgress]):
         job_id: str | None = None,
         total_pages: int | None = None,
     ) -> None:
-        """Report on a job by its id, else on the latest job of the document; unknown: nothing."""
+        """Update a job by id, else the latest job of the document; unknown jobs are ignored."""
         key = job_id if job_id is not None else self._latest(document_id)
-        known = None if key is None else self._touched(key)
-        if known is None:
+        progress = None if key is None else self._touch(key)
+        if progress is None:
             return
         if total_chunks is not None:
-            known.total_chunks = total_chunks
+            progress.total_chunks = total_chunks
         if total_pages is not None:
-            known.total_pages = total_pages
-        known.update(status, total_pages, chunks_processed, error)
+            progress.total_pages = total_pages
+        progress.update(status, total_pages, chunks_processed, error)
 
     async def get_all_progress(self) -> dict[str, IngestionProgress]:
-        """Snapshots of all jobs that are kept."""
-        return {job_id: evolve(known) for job_id, known in self._jobs.items()}
+        """Return snapshots of all jobs."""
+        return {job_id: evolve(progress) for job_id, progress in self._jobs.items()}
 
     def get_stats(self) -> dict[str, Any]:
-        """How many are under way, completed and failed."""
-        statuses = [known.status for known in self._jobs.values()]
+        """Count active, completed and failed jobs."""
+        statuses = [progress.status for progress in self._jobs.values()]
         return {
             "active_jobs": sum(not status.is_final for status in statuses),
             "completed_jobs": statuses.count(IngestionStatus.COMPLETED),
@@ -54,4 +54,4 @@ class ProgressTracker(KeptProgress[IngestionProgress]):
 
     def _latest(self, document_id: str) -> str | None:
         jobs = reversed(self._jobs.items())
-        return next((job for job, known in jobs if known.document_id == document_id), None)
+        return next((job for job, progress in jobs if progress.document_id == document_id), None)

@@ -1,4 +1,4 @@
-"""What a document really is, by its first bytes."""
+"""Detect the type of a document by its content."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _PARTS = (("word/", "docx"), ("ppt/", "pptx"), ("xl/", "xlsx"))
 
 
 def sniff(data: bytes) -> str:
-    """``pdf``, ``docx``, ``pptx``, ``xlsx``, ``encrypted office``, ``text``, or a description."""
+    """Return ``pdf``, ``docx``, ``pptx``, ``xlsx``, ``encrypted office``, ``text``, or another type."""
     head = data[:_HEAD]
     if b"%PDF-" in head:
         return "pdf"
-    if head.startswith(b"PK\x03\x04"):
+    if is_zip(data):
         return _in_zip(data)
     if head.startswith(_OLE):
         encrypted = "EncryptedPackage".encode("utf-16-le") in data
@@ -41,8 +41,13 @@ def sniff(data: bytes) -> str:
     return "text" if looks_like_text(data) else "binary"
 
 
+def is_zip(data: bytes) -> bool:
+    """True for data that starts like a zip archive, such as Office files."""
+    return data.startswith(b"PK\x03\x04")
+
+
 def looks_like_html(data: bytes) -> bool:
-    """True for text that starts as an HTML page does."""
+    """True for text that starts like an HTML page."""
     head = data[:_HEAD].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return head.startswith((b"<!doctype html", b"<html"))
 
@@ -51,7 +56,9 @@ def _in_zip(data: bytes) -> str:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = archive.namelist()
-    except (zipfile.BadZipFile, OSError, ValueError):
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - the library raises many types for damaged archives
         return "a broken zip archive"
     for part, kind in _PARTS:
         if any(name.startswith(part) for name in names):

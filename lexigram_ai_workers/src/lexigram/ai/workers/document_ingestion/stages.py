@@ -1,9 +1,10 @@
-"""The stages of an ingestion after parsing, as the worker and the durable steps call them."""
+"""The stages of an ingestion after parsing, shared by the worker and the durable steps."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from array import array
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import anyio.to_thread
 from attrs import asdict, field, frozen
 
-from lexigram.ai.workers.batch_embedding.cache import EmbeddingCache, cached_embeddings
+from lexigram.ai.workers.batch_embedding.cache import EmbeddingCache, embed_with_cache
 from lexigram.ai.workers.document_ingestion.chunker import DocumentChunker
 from lexigram.ai.workers.document_ingestion.config import ChunkingConfig
+from lexigram.ai.workers.document_ingestion.isolation import LARGE_TEXT, Isolation
 from lexigram.ai.workers.document_ingestion.types import Document, DocumentChunk
 from lexigram.ai.workers.embeddings.batching import batches
 from lexigram.ai.workers.vectors.ids import chunk_ids
@@ -28,99 +30,106 @@ from lexigram.contracts.data.vector import (
     VectorStoreProtocol,
 )
 
-Tell = Callable[[int, int], Awaitable[None]]  # how many are done, of how many
+ProgressCallback = Callable[[int, int], Awaitable[None]]  # (done, total)
 
-MAX_BATCH_TOKENS = 100_000  # of one call of the model, estimated
-_MANY = 64  # chunks: most documents have fewer, and need one search
+MAX_BATCH_TOKENS = 100_000  # per model call, estimated
+_FIRST_SEARCH_LIMIT = 64  # most documents have fewer chunks and need one search
 HEADING_SEPARATOR = " > "
 
 
 @frozen(kw_only=True)
 class DocumentFacts:
-    """What is stored with every chunk of a document."""
+    """The document metadata that is stored with every chunk."""
 
     document_id: str
-    # content_hash() of its bytes
+    # content_hash() of the bytes
     doc_hash: str
-    # how it was parsed and cut
+    # hash of the settings of parsing and chunking
     config_key: str
     source: str = ""
     uri: str = ""
     title: str = ""
     mime_type: str = ""
-    # of whoever brought it
+    # given by the caller
     metadata: Mapping[str, Any] = field(factory=dict[str, Any])
 
     @property
-    def is_like(self) -> Mapping[str, str]:
-        """What all chunks have in common while neither content nor settings change."""
+    def fingerprint(self) -> Mapping[str, str]:
+        """The metadata that changes with the content or the settings."""
         return {"doc_hash": self.doc_hash, "config_key": self.config_key}
 
 
 def document_id_of(source: str, uri: str) -> str:
-    """The id of what lies at a place, whatever its content is."""
+    """Return the document id for a source and URI, independent of the content."""
     return hashlib.sha256(f"{source}\0{uri}".encode()).hexdigest()[:32]
 
 
 def config_key_of(
     chunking: ChunkingConfig, parser: str | None = None, metadata: Mapping[str, Any] | None = None
 ) -> str:
-    """Changes with everything that makes other records out of the same bytes."""
+    """Hash all settings that affect the records of a document."""
     facts = {**asdict(chunking), "parser": parser, "metadata": dict(metadata or {})}
-    told = json.dumps(facts, sort_keys=True, default=str)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    text = json.dumps(facts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def notes_of(document: Document) -> dict[str, Any]:
-    """What a reader of the result should know about the parsing."""
-    known = ("charset", "total_pages", "pages_needing_ocr", "parser", "attachments")
-    return {key: document.metadata[key] for key in known if key in document.metadata}
+def parsing_notes(document: Document) -> dict[str, Any]:
+    """Return the parsing metadata for the result of a job."""
+    cache_hits = ("charset", "total_pages", "pages_needing_ocr", "parser", "attachments")
+    return {key: document.metadata[key] for key in cache_hits if key in document.metadata}
 
 
-async def chunks_of(document: Document, chunker: ChunkerProtocol) -> list[DocumentChunk]:
-    """The chunks of a document, by our chunker or one of the application."""
+async def chunk_document_text(
+    document: Document, chunker: ChunkerProtocol, isolation: Isolation, name: str
+) -> list[DocumentChunk]:
+    """Chunk a document with the built-in chunker or a custom one."""
     if isinstance(chunker, DocumentChunker):
+        if len(document.content) >= LARGE_TEXT:
+            return await isolation.chunks(document, chunker.config, name)
         return await anyio.to_thread.run_sync(chunker.chunk_document, document)
-    made = await anyio.to_thread.run_sync(chunker.chunk, document.content, document.metadata)
-    return _placed(made, document)
+    chunks_without_positions = await anyio.to_thread.run_sync(
+        chunker.chunk, document.content, document.metadata
+    )
+    return _locate_chunks(chunks_without_positions, document)
 
 
-async def vectors_of(
+async def embed_chunks(
     chunks: Sequence[DocumentChunk],
     provider: EmbeddingProviderProtocol,
     cache: EmbeddingCache | None,
     *,
     batch_size: int,
-    tell: Tell | None = None,
-) -> tuple[list[list[float]], int]:
-    """A vector per chunk, and how many of them were known before."""
+    progress: ProgressCallback | None = None,
+) -> tuple[list[Sequence[float]], int]:
+    """Embed chunks; returns a vector per chunk and the number of cache hits."""
     texts = [text_to_embed(chunk) for chunk in chunks]
-    vectors: list[list[float]] = []
-    known = 0
+    vectors: list[Sequence[float]] = []
+    cache_hits = 0
     for part in batches(texts, batch_size, MAX_BATCH_TOKENS):
-        found, hits, _ = await cached_embeddings(provider, cache, texts[part.start : part.stop])
-        vectors += found
-        known += hits
-        if tell is not None:
-            await tell(len(vectors), len(texts))
-    return vectors, known
+        found, hits, _ = await embed_with_cache(provider, cache, texts[part.start : part.stop])
+        # 4 bytes per number; a list has 32, which is a gigabyte for 50 MB of text.
+        vectors += [array("f", vector) for vector in found]
+        cache_hits += hits
+        if progress is not None:
+            await progress(len(vectors), len(texts))
+    return vectors, cache_hits
 
 
 def text_to_embed(chunk: DocumentChunk) -> str:
-    """The chunk under its headings: what is below the first of a long part lacks them."""
+    """Prefix a chunk with its headings: only the first chunk of a section contains its heading."""
     path = chunk.heading_path
     if path and chunk.text.lstrip("# ").startswith(path[-1]):
         path = path[:-1]
     return f"{HEADING_SEPARATOR.join(path)}\n\n{chunk.text}" if path else chunk.text
 
 
-def records_of(
+def build_records(
     facts: DocumentFacts,
     chunks: Sequence[DocumentChunk],
     vectors: Sequence[Sequence[float]],
     model_id: str,
 ) -> list[VectorRecord]:
-    """The chunks as they are stored."""
+    """Build the vector records of the chunks."""
     ids = chunk_ids(
         (facts.document_id, HEADING_SEPARATOR.join(chunk.heading_path), chunk.text)
         for chunk in chunks
@@ -136,40 +145,42 @@ def records_of(
     ]
 
 
-async def collection_for(
+async def ensure_collection(
     store: VectorStoreProtocol, name: str, *, model_id: str, dimension: int
 ) -> VectorCollectionProtocol:
-    """The collection, made for the model where it is missing.
+    """Return the collection; it is created if it does not exist.
 
-    Raises CollectionMismatchError when it has vectors of another model.
+    Raises CollectionMismatchError if it has vectors of another model.
     """
     return await store.create_collection(
         CollectionConfig(name=name, dimension=dimension, model_id=model_id)
     )
 
 
-async def stored_records(
+async def find_records(
     collection: VectorCollectionProtocol, document_id: str
 ) -> Sequence[SearchResult]:
-    """The chunks a collection has of a document, in the order of the text.
+    """Return the stored chunks of a document in text order.
 
-    Rests of an earlier version that was being replaced are among them, or one of them.
+    After an interrupted replace, chunks of an earlier version may be among them.
     """
     direction = [1.0] + [0.0] * (collection.dimension - 1)
-    query = SearchQuery(vector=direction, top_k=_MANY, filter={"document_id": document_id})
+    query = SearchQuery(
+        vector=direction, top_k=_FIRST_SEARCH_LIMIT, filter={"document_id": document_id}
+    )
     found = await collection.search(query)
-    if len(found) == _MANY:
+    if len(found) == _FIRST_SEARCH_LIMIT:
         count = int(found[0].metadata.get("chunk_count", 0))
         found = await collection.search(replace(query, top_k=count + 1))
     return sorted(found, key=lambda one: int(one.metadata.get("chunk_index", 0)))
 
 
 async def is_stored(collection: VectorCollectionProtocol, facts: DocumentFacts) -> bool:
-    """True when the collection has exactly the chunks that these bytes and settings make.
+    """True if the collection has exactly the chunks of these bytes and settings.
 
-    False when in doubt: storing again changes nothing.
+    In doubt False: storing is idempotent.
     """
-    found = await stored_records(collection, facts.document_id)
+    found = await find_records(collection, facts.document_id)
     return bool(found) and all(
         _is_of(one.metadata, facts) and one.metadata.get("chunk_count") == len(found)
         for one in found
@@ -177,7 +188,7 @@ async def is_stored(collection: VectorCollectionProtocol, facts: DocumentFacts) 
 
 
 def _is_of(metadata: Mapping[str, Any], facts: DocumentFacts) -> bool:
-    return all(metadata.get(key) == value for key, value in facts.is_like.items())
+    return all(metadata.get(key) == value for key, value in facts.fingerprint.items())
 
 
 def _metadata(
@@ -186,7 +197,7 @@ def _metadata(
     found = {
         **facts.metadata,
         "document_id": facts.document_id,
-        **facts.is_like,
+        **facts.fingerprint,
         "source": facts.source,
         "uri": facts.uri,
         "title": facts.title,
@@ -205,11 +216,13 @@ def _metadata(
     return found
 
 
-def _placed(made: Sequence[ChunkProtocol], document: Document) -> list[DocumentChunk]:
-    """Chunks of another chunker, with the places where their texts are found."""
+def _locate_chunks(
+    chunks_without_positions: Sequence[ChunkProtocol], document: Document
+) -> list[DocumentChunk]:
+    """Add the positions in the text to the chunks of a custom chunker."""
     chunks: list[DocumentChunk] = []
     position = 0
-    for chunk in made:
+    for chunk in chunks_without_positions:
         if not chunk.text.strip():
             continue
         found = document.content.find(chunk.text, position)
@@ -224,5 +237,5 @@ def _placed(made: Sequence[ChunkProtocol], document: Document) -> list[DocumentC
                 metadata=chunk.metadata,
             )
         )
-        position = start + 1  # not the end: chunks may overlap
+        position = start + 1  # not its end: chunks may overlap
     return chunks

@@ -1,4 +1,4 @@
-"""Values of document ingestion: documents, chunks, jobs, and how far they are."""
+"""Types of document ingestion: documents, chunks, jobs, progress, results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ChunkingConfigDict: TypeAlias = dict[str, Any]
 
 
 class IngestionStatus(StrEnum):
-    """Where an ingestion is; COMPLETED and FAILED are final."""
+    """Status of an ingestion; COMPLETED and FAILED are final."""
 
     PENDING = "pending"
     PARSING = "parsing"
@@ -29,12 +29,12 @@ class IngestionStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """True when nothing changes any more, except by another attempt."""
+        """True when the attempt has ended."""
         return self in (IngestionStatus.COMPLETED, IngestionStatus.FAILED)
 
 
 class BlockKind(StrEnum):
-    """What a part of a parsed text is."""
+    """Kind of a block of a parsed text."""
 
     HEADING = "heading"
     TEXT = "text"
@@ -43,32 +43,32 @@ class BlockKind(StrEnum):
 
 @frozen
 class Block:
-    """A part of a parsed text: ``content[start:end]``."""
+    """A block of a parsed text: ``content[start:end]``."""
 
     kind: BlockKind
     start: int
     end: int
     # of a heading, from 1
     level: int = 0
-    # of a heading, without its marks
+    # of a heading, without # marks
     title: str = ""
 
 
 @frozen
 class Document:
-    """A parsed document: its text as Markdown, and what is known about it.
+    """A parsed document: the text as Markdown, and metadata.
 
-    A parser that gives no blocks has its text looked through for headings and code.
+    Without ``blocks`` the text is scanned for headings and code.
     """
 
     content: str
     metadata: Mapping[str, Any] = field(factory=dict[str, Any])
     blocks: Sequence[Block] | None = None
-    # where each page starts in the text; empty for documents without pages
+    # start of each page in the text; empty for documents without pages
     page_starts: Sequence[int] = ()
 
     def page_at(self, position: int) -> int | None:
-        """The page, from 1, that the position of the text is on."""
+        """Return the page, from 1, of a position in the text."""
         return bisect_right(self.page_starts, position) or None if self.page_starts else None
 
 
@@ -79,12 +79,12 @@ class DocumentChunk:
     text: str
     start: int
     end: int
-    # of the document, from 0
+    # position in the document, from 0
     index: int
-    # the headings it stands under, outermost first
+    # headings above the chunk, outermost first
     heading_path: tuple[str, ...] = ()
     page: int | None = None
-    # the index of an earlier chunk of the document that it nearly equals
+    # index of an earlier near-duplicate chunk of the document
     duplicate_of: int | None = None
     metadata: Mapping[str, Any] = field(factory=dict[str, Any])
     score: float | None = None
@@ -92,7 +92,7 @@ class DocumentChunk:
 
 @define
 class IngestionProgress:
-    """How far one document is."""
+    """Progress of the ingestion of a document."""
 
     document_id: str
     status: IngestionStatus = IngestionStatus.PENDING
@@ -106,7 +106,7 @@ class IngestionProgress:
 
     @property
     def progress_percent(self) -> float:
-        """Chunks that are done, from 0 to 100; 0 while their number is not known."""
+        """Processed chunks in percent; 0 while their number is unknown."""
         return 100.0 * self.chunks_processed / self.total_chunks if self.total_chunks else 0.0
 
     def update(
@@ -116,7 +116,7 @@ class IngestionProgress:
         chunks_processed: int | None = None,
         error: str | None = None,
     ) -> None:
-        """Set what is given; an error makes it FAILED."""
+        """Set the given values; an error sets FAILED."""
         if status is not None:
             self.status = status
         if pages_processed is not None:
@@ -128,7 +128,7 @@ class IngestionProgress:
         self.updated_at = clock.now()
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready data."""
+        """Return JSON-ready data."""
         return {
             "document_id": self.document_id,
             "status": self.status.value,
@@ -145,7 +145,7 @@ class IngestionProgress:
 
 @frozen
 class IngestionResult:
-    """How an ingestion ended."""
+    """Result of an ingestion."""
 
     document_id: str
     success: bool
@@ -162,7 +162,7 @@ class IngestionResult:
         duration: float,
         metadata: Mapping[str, Any] | None = None,
     ) -> IngestionResult:
-        """The document is stored."""
+        """The result of a stored document."""
         return cls(document_id, True, chunks_created, duration, None, metadata or {})
 
     @classmethod
@@ -173,11 +173,11 @@ class IngestionResult:
         duration: float,
         metadata: Mapping[str, Any] | None = None,
     ) -> IngestionResult:
-        """The document is not stored, and why."""
+        """The result of a document that was not stored."""
         return cls(document_id, False, 0, duration, error, metadata or {})
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready data."""
+        """Return JSON-ready data."""
         return {
             "document_id": self.document_id,
             "success": self.success,
@@ -195,15 +195,15 @@ class DocumentIngestionJob:
     document_id: str
     file_path: str | Path
     collection_name: str
-    # the name of a registered parser; None: by the type of the document
+    # name of a registered parser; None: by document type
     parser: str | None = None
-    # over the worker's settings
+    # overrides settings of the worker
     chunking_config: ChunkingConfigDict | None = None
     metadata: Mapping[str, Any] = field(factory=dict[str, Any])
     batch_size: int = 50
 
     def to_job_kwargs(self) -> dict[str, Any]:
-        """The arguments of the job ``ingest_document``."""
+        """Return the arguments of the job ``ingest_document``."""
         return {
             "document_id": self.document_id,
             "file_path": str(self.file_path),

@@ -9,13 +9,9 @@ from typing import Any
 from attrs import evolve
 
 from lexigram.ai.workers.batch_embedding.cache import EmbeddingCache
-from lexigram.ai.workers.batch_embedding.worker import PERMANENT
 from lexigram.ai.workers.document_ingestion.chunker import chunking_config
 from lexigram.ai.workers.document_ingestion.config import ChunkingConfig, IngestionConfig
-from lexigram.ai.workers.document_ingestion.errors import (
-    IngestionInputError,
-    IngestionQueueError,
-)
+from lexigram.ai.workers.document_ingestion.errors import IngestionQueueError
 from lexigram.ai.workers.document_ingestion.parser import (
     DocumentParser,
     UniversalDocumentParser,
@@ -29,7 +25,8 @@ from lexigram.ai.workers.document_ingestion.types import (
     IngestionResult,
     IngestionStatus,
 )
-from lexigram.ai.workers.queued_worker import QueuedWorker, own_id
+from lexigram.ai.workers.queued_worker import QueuedWorker, current_job_id
+from lexigram.ai.workers.telemetry import Telemetry
 from lexigram.contracts.ai.protocols import EmbeddingProviderProtocol
 from lexigram.contracts.data.vector import VectorStoreProtocol
 from lexigram.contracts.infra.tasks.protocols import (
@@ -37,19 +34,22 @@ from lexigram.contracts.infra.tasks.protocols import (
     TaskWorkerFactoryProtocol,
 )
 from lexigram.contracts.infra.tasks.types import JobResult, JobStatus
+from lexigram.contracts.observability.metrics import MetricsProtocol
+from lexigram.contracts.observability.tracing import TracerProtocol
 from lexigram.hooks import HookRegistry
+from lexigram.processes import ProcessPool
 from lexigram.tasks.handlers import JobRetry, job
 
 HANDLER_NAME = "ingest_document"
-QUEUE_NAME = "ai.document_ingestion"  # of its own: pools of others have no handler for these jobs
+QUEUE_NAME = "ai.document_ingestion"  # separate: other pools have no handler for these jobs
 
 
 class DocumentIngestionWorker(QueuedWorker[IngestionResult]):
-    """Takes files, gives a job id, and has their chunks in the store when the job is done.
+    """Ingests files in background jobs: parses, chunks, embeds and stores them.
 
-    Jobs are on any task queue; ``concurrency`` of them run at a time in the pool that ``start``
-    starts. A document that can never be ingested fails at once, anything else is tried again by
-    the queue; both end as dead letters. Done twice, a job changes nothing.
+    Jobs are on any task queue; ``start`` runs a pool with ``concurrency`` jobs at a time. An
+    invalid document fails permanently, other failures are retried by the queue; in the end both
+    are dead letters. Jobs are idempotent.
     """
 
     kind = "document_ingestion"
@@ -68,23 +68,28 @@ class DocumentIngestionWorker(QueuedWorker[IngestionResult]):
         cache: EmbeddingCache | None = None,
         config: IngestionConfig | None = None,
         hooks: HookRegistry | None = None,
+        tracer: TracerProtocol | None = None,
+        metrics: MetricsProtocol | None = None,
         task_worker_class: TaskWorkerFactoryProtocol | None = None,
         retry: JobRetry | None = None,
+        processes: ProcessPool | None = None,
+        timeout: float | None = None,
     ) -> None:
         super().__init__(
             queue,
             worker_id,
             concurrency,
-            retry or JobRetry(abort_on=(IngestionInputError, *PERMANENT)),
-            hooks=hooks,
+            retry or JobRetry(),
+            telemetry=Telemetry(hooks, tracer, metrics),
             task_worker_class=task_worker_class,
+            timeout=timeout,
         )
         self.vector_store = vector_store
         self.progress_tracker = ProgressTracker()
         files = (
             document_parser
             if isinstance(document_parser, UniversalDocumentParser)
-            else UniversalDocumentParser(allowed_root, config=config)
+            else UniversalDocumentParser(allowed_root, config=config, processes=processes)
         )
         if default_chunking_config is None and config is not None:
             default_chunking_config = config.chunking
@@ -113,12 +118,12 @@ class DocumentIngestionWorker(QueuedWorker[IngestionResult]):
         priority: int = 0,
         batch_size: int = 50,
     ) -> str:
-        """Hand in a file and return the id of the job.
+        """Enqueue a file and return the job id.
 
-        ``parser`` names a registered one; ``chunking_config`` lies over the worker's own, and a
-        key that does not exist is refused here.
+        ``parser`` is the name of a registered parser. ``chunking_config`` overrides the settings
+        of the worker; an unknown key raises here.
         """
-        asked = DocumentIngestionJob(
+        job_kwargs = DocumentIngestionJob(
             document_id,
             file_path,
             collection_name,
@@ -127,60 +132,66 @@ class DocumentIngestionWorker(QueuedWorker[IngestionResult]):
             metadata or {},
             batch_size,
         ).to_job_kwargs()
-        self._check(asked)
-        job_id = await self._enqueue(asked, priority, IngestionQueueError, "ingestion")
-        # The pool may have begun, or even ended it in the meantime.
+        self._check(job_kwargs)
+        job_id = await self._enqueue(job_kwargs, priority, IngestionQueueError, "ingestion")
+        # The pool may have started or even finished it in the meantime.
         if await self.progress_tracker.get_progress(job_id) is None:
             await self.progress_tracker.initialize_progress(job_id, document_id)
         return job_id
 
     async def get_progress(self, job_id: str) -> IngestionProgress | None:
-        """How far the job is; of one that runs elsewhere, only whether it has ended.
+        """Return the progress of a job; of a job in another process, only its result.
 
-        None when it is unknown or no longer kept.
+        None for an unknown or evicted job.
         """
-        known = await self.progress_tracker.get_progress(job_id)
-        if known is not None and known.status is not IngestionStatus.PENDING:
-            return known
-        ended = await self.get_result(job_id)
-        if ended is None:
-            return known
-        progress = known or IngestionProgress(ended.document_id)
-        progress.total_chunks = ended.chunks_created
+        progress = await self.progress_tracker.get_progress(job_id)
+        if progress is not None and progress.status is not IngestionStatus.PENDING:
+            return progress
+        result = await self.get_result(job_id)
+        if result is None:
+            return progress
+        progress = progress or IngestionProgress(result.document_id)
+        progress.total_chunks = result.chunks_created
         progress.update(
-            IngestionStatus.COMPLETED, chunks_processed=ended.chunks_created, error=ended.error
+            IngestionStatus.COMPLETED, chunks_processed=result.chunks_created, error=result.error
         )
         return progress
 
     async def get_result(self, job_id: str) -> IngestionResult | None:
-        """How the job ended; None while it has not, and when it is unknown or no longer kept."""
+        """Return the result of a job; None while it runs, or for an unknown or expired job."""
         result = await super().get_result(job_id)
         if result is None or result.document_id:
             return result
-        # A job that was given up left no result; what it was asked says which document it was.
-        asked = await self.queue.get_job(job_id)
-        return result if asked is None else evolve(result, document_id=asked.kwargs["document_id"])
+        # A failed job has no result value; the document id is in its arguments.
+        job_kwargs = await self.queue.get_job(job_id)
+        return (
+            result
+            if job_kwargs is None
+            else evolve(result, document_id=job_kwargs.kwargs["document_id"])
+        )
 
     async def get_chunks(self, job_id: str) -> list[DocumentChunk]:
-        """The chunks that the job left in the store; empty while it has not ended well."""
+        """Return the chunks that a job stored; empty unless it succeeded."""
         job = await self.queue.get_job(job_id)
         result = await self.get_result(job_id)
         if job is None or result is None or not result.success:
             return []
-        asked = job.kwargs
-        return await self.processor.stored_chunks(asked["document_id"], asked["collection_name"])
+        job_kwargs = job.kwargs
+        return await self.processor.list_chunks(
+            job_kwargs["document_id"], job_kwargs["collection_name"]
+        )
 
     def get_stats(self) -> dict[str, Any]:
-        """What it does and has done in this process."""
+        """Return the statistics of this worker in this process."""
         return {**super().get_stats(), **self.progress_tracker.get_stats()}
 
-    # --- doing a job ----------------------------------------------------------------------------
+    # --- running a job ----------------------------------------------------------------------------
 
-    def _check(self, asked: Mapping[str, Any]) -> None:
-        """Refuse now what could only fail later."""
-        chunking_config(asked["chunking_config"], self.processor.default_chunking_config)
-        if asked["parser_name"] is not None:
-            self.processor.files.check_parser(asked["parser_name"])
+    def _check(self, job_kwargs: Mapping[str, Any]) -> None:
+        """Raise for arguments that would make the job fail."""
+        chunking_config(job_kwargs["chunking_config"], self.processor.default_chunking_config)
+        if job_kwargs["parser_name"] is not None:
+            self.processor.files.check_parser(job_kwargs["parser_name"])
 
     def _handler(self, retry: JobRetry) -> Callable[..., Any]:
         @job(HANDLER_NAME, queue=QUEUE_NAME, retry=retry)
@@ -194,31 +205,30 @@ class DocumentIngestionWorker(QueuedWorker[IngestionResult]):
             batch_size: int = 50,
             job_id: str | None = None,
         ) -> dict[str, Any]:
-            known = own_id(job_id)
-            await self._announcer.job_started(HANDLER_NAME)
-            await self.progress_tracker.initialize_progress(known, document_id)
-            result = await self.processor.process_document(
-                document_id,
-                file_path,
-                collection_name,
-                parser_name,
-                metadata,
-                batch_size,
-                chunking=chunking_config,
-                job_id=known,
-            )
-            self._keep(known, result)
-            await self._announcer.job_completed(HANDLER_NAME)
+            progress = current_job_id(job_id)
+            async with self._telemetry.job(HANDLER_NAME):
+                await self.progress_tracker.initialize_progress(progress, document_id)
+                result = await self.processor.process_document(
+                    document_id,
+                    file_path,
+                    collection_name,
+                    parser_name,
+                    metadata,
+                    batch_size,
+                    chunking=chunking_config,
+                    job_id=progress,
+                )
+                self._store_result(progress, result)
             return result.to_dict()
 
         return ingest_document
 
-    def _read_result(self, told: Mapping[str, Any]) -> IngestionResult:
-        return IngestionResult(**told)
+    def _parse_result(self, data: Mapping[str, Any]) -> IngestionResult:
+        return IngestionResult(**data)
 
-    def _other_end(self, found: JobResult) -> IngestionResult:
-        if found.status is JobStatus.COMPLETED:
+    def _result_without_value(self, job_result: JobResult) -> IngestionResult:
+        if job_result.status is JobStatus.COMPLETED:
             return IngestionResult("", True)
         return IngestionResult.failure_result(
-            "", found.error or found.status.value, 0.0, {"reason": found.reason}
+            "", job_result.error or job_result.status.value, 0.0, {"reason": job_result.reason}
         )

@@ -1,4 +1,4 @@
-"""Models that turn texts into vectors: embedded, local, and behind an endpoint."""
+"""Embedding providers: the model in a wheel, local ONNX models, OpenAI-compatible endpoints."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Cuts many texts into batches by number and by tokens, and runs a model on them in a thread."""
+"""Divide texts into batches by number and tokens, and embed batches in a thread."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import anyio.to_thread
 
-_BYTES_PER_TOKEN = 4  # of English in most vocabularies; other scripts have more bytes a letter
+_BYTES_PER_TOKEN = (
+    4  # for English in most vocabularies; other scripts have more bytes per character
+)
 
 
-def estimated_tokens(text: str) -> int:
-    """About how many tokens a text has, without the vocabulary of the model; at least 1.
+def estimate_tokens(text: str) -> int:
+    """Estimate the number of tokens of a text without a vocabulary; at least 1.
 
-    Counted in bytes, so that a text of Chinese letters is not taken for a short one.
+    The estimate uses bytes, because Chinese characters have about one token each.
     """
     return len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN + 1
 
@@ -21,12 +23,11 @@ def batches(
     texts: Sequence[str],
     max_texts: int,
     max_tokens: int | None = None,
-    count: Callable[[str], int] = estimated_tokens,
+    count: Callable[[str], int] = estimate_tokens,
 ) -> Iterator[range]:
-    """Ranges of texts in order, none with more texts or tokens than allowed.
+    """Yield ranges of texts, each within the limits of texts and tokens.
 
-    A text that alone has too many tokens is a batch of its own: whether it can be used is for
-    the model to say.
+    A text above the token limit is a separate batch; the model decides whether to accept it.
     """
     start, tokens = 0, 0
     for number, text in enumerate(texts):
@@ -40,15 +41,15 @@ def batches(
         yield range(start, len(texts))
 
 
-async def in_thread(
+async def embed_in_thread(
     texts: Sequence[str],
     batch_size: int,
     embed: Callable[[Sequence[str]], list[list[float]]],
     limiter: anyio.CapacityLimiter,
 ) -> list[list[float]]:
-    """What ``embed`` makes of the batches, one after the other, off the event loop.
+    """Run ``embed`` on the batches, one after the other, in a thread.
 
-    A thread cannot be interrupted: a cancelled caller is gone after the batch that runs.
+    A thread cannot be interrupted: cancellation takes effect after the current batch.
     """
     vectors: list[list[float]] = []
     for part in batches(texts, batch_size):

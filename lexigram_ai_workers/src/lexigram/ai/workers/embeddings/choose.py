@@ -1,4 +1,4 @@
-"""The embedding provider that the settings name."""
+"""Create the configured embedding provider."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from lexigram.contracts.ai.protocols import EmbeddingProviderProtocol
 
 
 async def open_embeddings(config: EmbeddingConfig) -> EmbeddingProviderProtocol:
-    """The provider, ready to be asked for its name; a folder is read in a thread."""
+    """Create the provider; a local model is read in a thread."""
     if config.provider == "onnx":
         return await anyio.to_thread.run_sync(partial(make_embeddings, config))
     return make_embeddings(config)
 
 
 async def close_embeddings(provider: EmbeddingProviderProtocol) -> None:
-    """Let go of connections, where the provider has any; a second call does nothing."""
+    """Close the connections of the provider, if it has any; a second call does nothing."""
     close: Any = getattr(provider, "aclose", None)
     if close is not None:
         await close()
 
 
 def make_embeddings(config: EmbeddingConfig) -> EmbeddingProviderProtocol:
-    """The same as ``open_embeddings``, in the calling thread. Nothing heavy is imported yet."""
-    provider = _made(config)
+    """Create the provider in the calling thread; large libraries are imported on first use."""
+    provider = _create(config)
     if config.dimension not in (None, provider.dimension):
         raise EmbeddingModelError(
-            f"{provider.model_id} has vectors of {provider.dimension}, not {config.dimension}",
-            hint="leave embeddings.dimension out; this model knows its own",
+            f"{provider.model_id} has dimension {provider.dimension}, not {config.dimension}",
+            hint="remove embeddings.dimension; this model has a fixed dimension",
         )
     return provider
 
 
-def _made(config: EmbeddingConfig) -> EmbeddingProviderProtocol:
+def _create(config: EmbeddingConfig) -> EmbeddingProviderProtocol:
     if config.provider == "onnx":
         from lexigram.ai.workers.embeddings.onnx import OnnxEmbeddings
 
         if not config.model:
             raise EmbeddingModelError(
-                "embeddings.provider onnx needs embeddings.model: the folder of the model",
+                "embeddings.provider onnx requires embeddings.model, the folder of the model",
                 hint="set LEX_AI_WORKERS__EMBEDDINGS__MODEL to the folder",
             )
         return OnnxEmbeddings(
@@ -58,8 +58,8 @@ def _made(config: EmbeddingConfig) -> EmbeddingProviderProtocol:
         return OpenAIEmbeddings(config)
     if config.model:
         raise EmbeddingModelError(
-            f"embeddings.provider {config.provider} has one model, not {config.model!r}",
-            hint="leave embeddings.model empty, or choose the provider onnx or openai",
+            f"embeddings.provider {config.provider} does not support a model name: {config.model!r}",
+            hint="remove embeddings.model, or use the provider onnx or openai",
         )
     if config.provider == "hashing":
         from lexigram.ai.workers.embeddings.hashing import DIMENSION, HashingEmbeddings

@@ -18,118 +18,120 @@ PROVIDERS = ("wordllama", "onnx", "openai", "hashing")
 
 @frozen(kw_only=True)
 class EmbeddingConfig:
-    """Which model turns texts into vectors, and how it and its queue are used."""
+    """Settings of the embedding model, its cache and its queue."""
 
     provider: Literal["wordllama", "onnx", "openai", "hashing"] = field(
         default="wordllama",
         validator=in_(PROVIDERS),
         metadata=doc(
-            "wordllama: inside its wheel; onnx: a local folder (an extra); openai: any endpoint "
-            "of that form; hashing: for tests only, it knows no meaning."
+            "wordllama: the model in its wheel; onnx: a local model (an extra); openai: any "
+            "OpenAI-compatible endpoint; hashing: for tests only."
         ),
     )
     model: str = field(
         default="",
-        metadata=doc("openai: the name of the model. onnx: its folder. Others have one model."),
+        metadata=doc("openai: the model name. onnx: the model folder. Others have a fixed model."),
     )
     dimension: int | None = field(
         default=None,
         validator=_COUNT,
         metadata=doc(
-            "Length of the vectors. openai: needed for a model that is not known here. "
-            "hashing: 256 when not given. The others know theirs."
+            "Length of the vectors. openai: required for models without a known dimension. "
+            "hashing: default 256. Others have a fixed dimension."
         ),
     )
     batch_size: int = field(
         default=32,
         validator=ge(1),
-        metadata=doc("Texts at a time: one forward pass, one request. onnx is best from 8 to 32."),
+        metadata=doc("Texts per forward pass or request. onnx is fastest with 8 to 32."),
     )
 
     url: str = field(
         default="https://api.openai.com/v1",
         validator=min_len(1),
-        metadata=doc("openai: where the endpoint is, without /embeddings."),
+        metadata=doc("openai: base URL of the endpoint, without /embeddings."),
     )
     api_key: SecretStr = field(
-        factory=lambda: SecretStr(""), metadata=secret("openai: the key, when it wants one.")
+        factory=lambda: SecretStr(""), metadata=secret("openai: API key, if required.")
     )
     send_dimension: bool = field(
         default=False,
-        metadata=doc("openai: ask for vectors of the given dimension; few models can."),
+        metadata=doc("openai: send `dimension` in requests; few models support it."),
     )
     max_batch_tokens: int = field(
         default=100_000,
         validator=ge(1),
-        metadata=doc("openai: tokens of one request, estimated from the bytes of the texts."),
+        metadata=doc("openai: maximum tokens per request, estimated by bytes."),
     )
     requests_per_minute: float | None = field(
         default=None,
         validator=_POSITIVE,
-        metadata=doc("openai: never more requests than this; no value: as the endpoint lets us."),
+        metadata=doc("openai: rate limit of requests; no value: no limit."),
     )
     tokens_per_minute: float | None = field(
         default=None,
         validator=_POSITIVE,
-        metadata=doc("openai: never more estimated tokens than this; no value: no limit."),
+        metadata=doc("openai: rate limit of estimated tokens; no value: no limit."),
     )
     connections: int = field(
-        default=4, validator=ge(1), metadata=doc("openai: requests at the same time.")
+        default=4, validator=ge(1), metadata=doc("openai: concurrent requests.")
     )
     timeout: float = field(
         default=60.0,
         validator=gt(0),
-        metadata=doc("openai: seconds for one request, from the first byte to the last."),
+        metadata=doc("openai: timeout of a request, in seconds."),
     )
     connect_timeout: float = field(
-        default=5.0, validator=gt(0), metadata=doc("openai: seconds to get a connection.")
+        default=5.0, validator=gt(0), metadata=doc("openai: timeout of connecting, in seconds.")
     )
     total_timeout: float = field(
         default=300.0,
         validator=gt(0),
-        metadata=doc("openai: seconds for one batch with all its tries and waits."),
+        metadata=doc("openai: timeout of a batch including retries, in seconds."),
     )
     max_retries: int = field(
-        default=5, validator=ge(0), metadata=doc("openai: tries after the first one.")
+        default=5, validator=ge(0), metadata=doc("openai: maximum number of retries.")
     )
     max_wait: float = field(
         default=60.0,
         validator=ge(0),
-        metadata=doc("openai: longest Retry-After that is waited for; above, the call fails."),
+        metadata=doc("openai: maximum Retry-After, in seconds; above it the call fails."),
     )
 
     graph_cache: str = field(
         default="",
-        metadata=doc("onnx: folder for graphs made from weights; empty: the user's cache folder."),
+        metadata=doc("onnx: folder of converted graphs; empty: the cache folder of the user."),
     )
     threads: int | None = field(
         default=None,
         validator=_COUNT,
-        metadata=doc("onnx: threads of one forward pass; no value: one per core."),
+        metadata=doc("onnx: threads per forward pass; no value: one per core."),
     )
 
     cache_entries: int = field(
         default=10_000,
         validator=ge(1),
-        metadata=doc("Vectors remembered in the process, where no cache is bound."),
+        metadata=doc("Maximum cached vectors in the process, if no cache is bound."),
     )
     cache_ttl: float | None = field(
         default=30 * 24 * 3600.0,
         validator=_POSITIVE,
-        metadata=doc("Seconds a vector is remembered; no value: while there is room."),
+        metadata=doc("Time to live of cached vectors, in seconds; no value: no limit."),
     )
     max_queue_depth: int | None = field(
         default=1000,
         validator=_COUNT,
-        metadata=doc("Waiting jobs above which embed_batch waits or refuses; no value: no limit."),
+        metadata=doc(
+            "Maximum pending jobs before embed_batch waits or raises; no value: no limit."
+        ),
     )
     when_full: Literal["wait", "refuse"] = field(
         default="wait",
         validator=in_(("wait", "refuse")),
-        metadata=doc("What embed_batch does when so many jobs wait."),
+        metadata=doc("Behaviour of embed_batch when the queue is full."),
     )
     queue_wait: float = field(
         default=60.0,
         validator=gt(0),
-        metadata=doc("Seconds embed_batch waits for room before it refuses."),
+        metadata=doc("Timeout of embed_batch while the queue is full, in seconds."),
     )

@@ -1,6 +1,6 @@
-"""What can go wrong when texts are turned into vectors.
+"""Errors of embeddings.
 
-Those that trying again cannot help are StepRefusedErrors: a durable step gives up at once.
+Permanent ones are StepRefusedErrors, which a durable step does not retry.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from lexigram.contracts.workflow.errors import StepRefusedError
 
 
 class EmbeddingModelError(EmbeddingError, StepRefusedError):
-    """The model cannot be used: it is not there, not complete, or of a kind not known here."""
+    """The model cannot be used: missing, incomplete or unsupported."""
 
     code = "LEX_ERR_AIWORK_020"
 
 
 class EmbeddingLibraryError(EmbeddingError, StepRefusedError, ImportError):
-    """The library of a model is not installed; says what brings it."""
+    """The library of a model is not installed."""
 
     code = "LEX_ERR_AIWORK_021"
 
 
 class EmbeddingMismatchError(EmbeddingError):
-    """The answer has not one good vector of the right length per text; nothing of it is used."""
+    """The model did not return one valid vector of the right length per text."""
 
     code = "LEX_ERR_AIWORK_022"
 
 
 class ModelsMixedError(EmbeddingError, StepRefusedError):
-    """Vectors of one model were to be put beside, or asked for in place of, those of another."""
+    """Vectors of one model were combined with vectors of another model."""
 
     code = "LEX_ERR_AIWORK_023"
 
@@ -42,21 +42,21 @@ class ModelsMixedError(EmbeddingError, StepRefusedError):
 
 
 class EmbeddingInputError(EmbeddingError, StepRefusedError, ValueError):
-    """A text has no vector: it is empty, or no text."""
+    """A text cannot be embedded: it is empty or not a str."""
 
     code = "LEX_ERR_AIWORK_024"
 
 
 class EmbeddingEndpointError(EmbeddingError, StepRefusedError):
-    """The endpoint refused the request, or answered what cannot be read; again is no better."""
+    """The endpoint rejected the request or returned an invalid response; a retry does not help."""
 
     code = "LEX_ERR_AIWORK_025"
 
 
 class EmbeddingsUnavailableError(EmbeddingError):
-    """The endpoint was busy, failing or out of reach until the tries or the time were over.
+    """The endpoint was unavailable until the retries or the time were used up.
 
-    ``retry_after`` is what it asked for last, in seconds.
+    ``retry_after`` is its last Retry-After, in seconds.
     """
 
     code = "LEX_ERR_AIWORK_026"

@@ -1,4 +1,4 @@
-"""Vectors from hashes of words, FOR TESTS ONLY: they are fast and repeatable, and know no meaning."""
+"""Embeddings from word hashes, FOR TESTS ONLY: fast and deterministic, without meaning."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from zlib import crc32
 
 import anyio
 
-from lexigram.ai.workers.embeddings.batching import in_thread
-from lexigram.ai.workers.embeddings.checks import checked_texts
+from lexigram.ai.workers.embeddings.batching import embed_in_thread
+from lexigram.ai.workers.embeddings.checks import check_texts
 
 DIMENSION = 256
 BATCH_SIZE = 64
@@ -21,8 +21,8 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 class HashingEmbeddings:
     """Implements EmbeddingProviderProtocol without a model. FOR TESTS ONLY.
 
-    Texts with the same words are near, and that is all: "car" and "automobile" have nothing in
-    common. ``model_id`` says so too, in case such vectors are ever found in a store.
+    Only texts with common words are similar; "car" and "automobile" are unrelated. The
+    ``model_id`` contains the warning, in case such vectors are found in a store.
     """
 
     def __init__(self, dimension: int = DIMENSION) -> None:
@@ -31,8 +31,8 @@ class HashingEmbeddings:
         self._limiter = anyio.CapacityLimiter(1)
 
     async def embed_texts(self, texts: list[str]) -> list[list[float]]:
-        """One vector of length 1 per text; equal in every process."""
-        return await in_thread(checked_texts(texts), BATCH_SIZE, self._embed, self._limiter)
+        """Return one unit vector per text; equal in every process."""
+        return await embed_in_thread(check_texts(texts), BATCH_SIZE, self._embed, self._limiter)
 
     def _embed(self, texts: Sequence[str]) -> list[list[float]]:
         return [self._vector(text) for text in texts]
@@ -43,6 +43,6 @@ class HashingEmbeddings:
             hashed = crc32(word.encode("utf-8", "surrogatepass"))
             vector[(hashed & 0x7FFFFFFF) % self.dimension] += 1.0 if hashed >> 31 else -1.0
         length = sqrt(sum(value * value for value in vector))
-        if not length:  # two words took each other away
+        if not length:  # opposite words cancel each other out
             vector[crc32(text.encode("utf-8", "surrogatepass")) % self.dimension] = length = 1.0
         return [value / length for value in vector]

@@ -1,14 +1,14 @@
-"""Gives a name to a function or object that turns texts into vectors and has none."""
+"""Add a model id and a dimension to an object with ``embed_texts``."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from lexigram.ai.workers.embeddings.checks import checked_vectors
+from lexigram.ai.workers.embeddings.checks import check_vectors
 
 
 class TextEmbedder(Protocol):
-    """All that an embedding provider of the 0.1 line has."""
+    """The embedding provider protocol of the 0.1 line."""
 
     async def embed_texts(self, texts: list[str]) -> list[list[float]]:
         """One vector per text, in order."""
@@ -16,10 +16,9 @@ class TextEmbedder(Protocol):
 
 
 class NamedEmbeddings:
-    """Implements EmbeddingProviderProtocol on something that has ``embed_texts`` only.
+    """Implements EmbeddingProviderProtocol with an object that has only ``embed_texts``.
 
-    Its vectors are checked against the dimension, so a change of the model behind it is noticed
-    at least where the length changes.
+    The length of the vectors is checked against ``dimension``.
     """
 
     def __init__(self, embedder: TextEmbedder, *, model_id: str, dimension: int) -> None:
@@ -28,6 +27,6 @@ class NamedEmbeddings:
         self.dimension = dimension
 
     async def embed_texts(self, texts: list[str]) -> list[list[float]]:
-        """What the embedder gives, checked."""
+        """Embed texts and check the vectors."""
         vectors = await self.embedder.embed_texts(texts)
-        return checked_vectors(vectors, len(texts), self.dimension, self.model_id)
+        return check_vectors(vectors, len(texts), self.dimension, self.model_id)

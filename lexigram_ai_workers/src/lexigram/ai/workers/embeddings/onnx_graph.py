@@ -1,4 +1,4 @@
-"""Turns the weights of a BERT encoder into an ONNX graph, once, and keeps it."""
+"""Convert the weights of a BERT encoder to an ONNX graph, and cache it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-VERSION = 1  # part of the name of a kept graph: raise it when the graph changes
+VERSION = 1  # part of the file name: increase it when the graph changes
 
 _OPSET = 20  # the first with Gelu
 _IR_VERSION = 9  # goes with that opset
-_LARGEST = 2**31 - 2**20  # bytes; a protobuf message cannot be larger than 2 GiB
+_MAX_BYTES = 2**31 - 2**20  # bytes; a protobuf message cannot be larger than 2 GiB
 
 
-def kept_graph(weights: Path, settings: Mapping[str, Any], identity: str, folder: Path) -> Path:
-    """The graph of these weights in ``folder``; made when it is not there.
+def ensure_graph(weights: Path, settings: Mapping[str, Any], identity: str, folder: Path) -> Path:
+    """Return the path of the graph in ``folder``; it is created if it does not exist.
 
-    Written beside and renamed: a process that dies, or two that start at once, leave a whole
-    file or none.
+    The file is written under a temporary name and renamed, so that it is always complete.
     """
     path = folder / f"bert-{identity}-v{VERSION}.onnx"
     if path.exists():
@@ -45,36 +44,36 @@ def kept_graph(weights: Path, settings: Mapping[str, Any], identity: str, folder
 
 
 def bert_graph(weights: Path, settings: Mapping[str, Any]) -> bytes:
-    """The encoder as ``input_ids, attention_mask -> last_hidden_state``; token type 0."""
-    _refuse_others(weights, settings)
+    """Build the encoder ``input_ids, attention_mask -> last_hidden_state``; token type 0."""
+    _check_settings(weights, settings)
     try:
         from onnx import TensorProto
         from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
     except ImportError as error:
         raise library_missing(error) from error
-    if weights.stat().st_size > _LARGEST:
+    if weights.stat().st_size > _MAX_BYTES:
         raise EmbeddingModelError(
-            f"{weights} is too large to be made into one graph",
-            hint="export the model to ONNX and put model.onnx into its folder",
+            f"{weights} is too large for one ONNX graph",
+            hint="export the model to ONNX and put model.onnx into the folder",
         )
     graph = _Graph(load_file(weights))
-    hidden = _embedded(graph, settings)
+    hidden = _add_embeddings(graph, settings)
     mask = graph.op("Cast", "attention_mask", to=TensorProto.INT32)
     for number in range(int(settings["num_hidden_layers"])):
-        hidden = _layer(graph, f"encoder.layer.{number}.", hidden, mask, settings)
+        hidden = _add_layer(graph, f"encoder.layer.{number}.", hidden, mask, settings)
     return graph.model(hidden, int(settings["hidden_size"]))
 
 
 def library_missing(error: ImportError) -> EmbeddingLibraryError:
-    """The extra that has what could not be imported."""
+    """Create the error for a missing library of the extra ``onnx``."""
     return EmbeddingLibraryError(
-        f"local models need a library that is not installed: {error}",
-        hint='pip install "lexigram-ai-workers[onnx]"',
+        f"local models require a library that is not installed: {error}",
+        hint='run pip install "lexigram-ai-workers[onnx]"',
         cause=error,
     )
 
 
-def _refuse_others(weights: Path, settings: Mapping[str, Any]) -> None:
+def _check_settings(weights: Path, settings: Mapping[str, Any]) -> None:
     wanted = {
         "model_type": "bert",
         "hidden_act": "gelu",
@@ -84,17 +83,17 @@ def _refuse_others(weights: Path, settings: Mapping[str, Any]) -> None:
         found = settings.get(key, value)
         if found != value:
             raise EmbeddingModelError(
-                f"{weights} has {key} {found!r}; only {value!r} can be made into a graph here",
+                f"unsupported {key} {found!r} of {weights}: only {value!r} can be converted",
                 details={"folder": str(weights.parent), key: found},
-                hint="export the model to ONNX and put model.onnx into its folder",
+                hint="export the model to ONNX and put model.onnx into the folder",
             )
 
 
-def _embedded(graph: _Graph, settings: Mapping[str, Any]) -> str:
+def _add_embeddings(graph: _Graph, settings: Mapping[str, Any]) -> str:
     import numpy as np
 
     words = graph.op("Gather", graph.weight("embeddings.word_embeddings.weight"), "input_ids")
-    # All tokens are of type 0, so that row is added to every position here and not at run time.
+    # All tokens have type 0, so its embedding is added to the position embeddings here.
     positions = graph.array("embeddings.position_embeddings.weight")
     table = graph.constant(
         "positions", positions + graph.array("embeddings.token_type_embeddings.weight")[0]
@@ -102,36 +101,42 @@ def _embedded(graph: _Graph, settings: Mapping[str, Any]) -> str:
     length = graph.op("Shape", "input_ids", start=1, end=2)
     zero = graph.constant("zero", np.array([0], dtype=np.int64))
     used = graph.op("Slice", table, zero, length, zero)
-    return _norm(graph, graph.op("Add", words, used), "embeddings.LayerNorm", settings)
+    return _add_norm(graph, graph.op("Add", words, used), "embeddings.LayerNorm", settings)
 
 
-def _layer(graph: _Graph, prefix: str, hidden: str, mask: str, settings: Mapping[str, Any]) -> str:
+def _add_layer(
+    graph: _Graph, prefix: str, hidden: str, mask: str, settings: Mapping[str, Any]
+) -> str:
     heads = int(settings["num_attention_heads"])
     three = [
-        _dense(graph, hidden, f"{prefix}attention.self.{part}")
+        _add_dense(graph, hidden, f"{prefix}attention.self.{part}")
         for part in ("query", "key", "value")
     ]
-    seen = graph.op("MultiHeadAttention", *three, "", mask, domain="com.microsoft", num_heads=heads)
-    seen = graph.op("Add", _dense(graph, seen, f"{prefix}attention.output.dense"), hidden)
-    seen = _norm(graph, seen, f"{prefix}attention.output.LayerNorm", settings)
-    wide = graph.op("Gelu", _dense(graph, seen, f"{prefix}intermediate.dense"))
-    made = graph.op("Add", _dense(graph, wide, f"{prefix}output.dense"), seen)
-    return _norm(graph, made, f"{prefix}output.LayerNorm", settings)
+    attention = graph.op(
+        "MultiHeadAttention", *three, "", mask, domain="com.microsoft", num_heads=heads
+    )
+    attention = graph.op(
+        "Add", _add_dense(graph, attention, f"{prefix}attention.output.dense"), hidden
+    )
+    attention = _add_norm(graph, attention, f"{prefix}attention.output.LayerNorm", settings)
+    wide = graph.op("Gelu", _add_dense(graph, attention, f"{prefix}intermediate.dense"))
+    model = graph.op("Add", _add_dense(graph, wide, f"{prefix}output.dense"), attention)
+    return _add_norm(graph, model, f"{prefix}output.LayerNorm", settings)
 
 
-def _dense(graph: _Graph, hidden: str, name: str) -> str:
-    turned = graph.constant(f"{name}.turned", graph.array(f"{name}.weight").T)
-    return graph.op("Add", graph.op("MatMul", hidden, turned), graph.weight(f"{name}.bias"))
+def _add_dense(graph: _Graph, hidden: str, name: str) -> str:
+    transposed = graph.constant(f"{name}.turned", graph.array(f"{name}.weight").T)
+    return graph.op("Add", graph.op("MatMul", hidden, transposed), graph.weight(f"{name}.bias"))
 
 
-def _norm(graph: _Graph, hidden: str, name: str, settings: Mapping[str, Any]) -> str:
+def _add_norm(graph: _Graph, hidden: str, name: str, settings: Mapping[str, Any]) -> str:
     epsilon = float(settings.get("layer_norm_eps", 1e-12))
     scale, bias = graph.weight(f"{name}.weight"), graph.weight(f"{name}.bias")
     return graph.op("LayerNormalization", hidden, scale, bias, axis=-1, epsilon=epsilon)
 
 
 class _Graph:
-    """Collects nodes and constants; ``op`` gives the name of the node's result."""
+    """Collects nodes and constants; ``op`` returns the name of the result of a node."""
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         self._arrays = {name.removeprefix("bert."): array for name, array in arrays.items()}
@@ -144,7 +149,7 @@ class _Graph:
         if name not in self._arrays:
             raise EmbeddingModelError(
                 f"the weights have no {name!r}",
-                hint="they are not of a BERT encoder; export the model to ONNX instead",
+                hint="export the model to ONNX: the weights are not of a BERT encoder",
             )
         return self._arrays[name].astype(np.float32)
 
@@ -182,7 +187,7 @@ class _Graph:
             self._nodes, "bert", inputs, [output], list(self._constants.values())
         )
         opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("com.microsoft", 1)]
-        made = helper.make_model(graph, opset_imports=opsets)
-        made.ir_version = _IR_VERSION
-        data: bytes = made.SerializeToString()
+        model = helper.make_model(graph, opset_imports=opsets)
+        model.ir_version = _IR_VERSION
+        data: bytes = model.SerializeToString()
         return data

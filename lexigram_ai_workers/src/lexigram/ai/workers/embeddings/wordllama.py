@@ -1,4 +1,4 @@
-"""The embedded default: static word vectors that are inside the wheel of wordllama."""
+"""The default model: static word vectors, included in the wheel of wordllama."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from lexigram.ai.workers.embeddings.batching import in_thread
-from lexigram.ai.workers.embeddings.checks import checked_texts
+from lexigram.ai.workers.embeddings.batching import embed_in_thread
+from lexigram.ai.workers.embeddings.checks import check_texts
 from lexigram.ai.workers.embeddings.errors import EmbeddingLibraryError, EmbeddingModelError
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ BATCH_SIZE = 64
 
 
 class WordLlamaEmbeddings:
-    """Implements EmbeddingProviderProtocol with nothing to download and no server.
+    """Implements EmbeddingProviderProtocol without a download or a server.
 
-    A vector is the mean of the vectors of the words: fast (thousands of pages a second) and
-    good for search by topic; the order of words does not count. Loaded at first use, in a
-    thread, once per process.
+    A vector is the mean of the word vectors: fast (thousands of pages a second) and suitable for
+    topic search; word order is ignored. The model is loaded on first use, in a thread, once per
+    process.
     """
 
     model_id = f"wordllama-{MODEL}-{DIMENSION}"
@@ -39,23 +39,23 @@ class WordLlamaEmbeddings:
         self._limiter = anyio.CapacityLimiter(1)
 
     async def embed_texts(self, texts: list[str]) -> list[list[float]]:
-        """One vector of length 1 per text."""
-        return await in_thread(checked_texts(texts), self.batch_size, _embed, self._limiter)
+        """Return one unit vector per text."""
+        return await embed_in_thread(check_texts(texts), self.batch_size, _embed, self._limiter)
 
     async def count_tokens(self, texts: list[str]) -> list[int]:
-        """How many tokens each text has for this model; it has no longest text."""
+        """Count the tokens of each text; the model has no token limit."""
         return await anyio.to_thread.run_sync(_count, texts, limiter=self._limiter)
 
 
 def _embed(texts: Sequence[str]) -> list[list[float]]:
-    """Mean of the word vectors, made to length 1, as ``WordLlamaInference.embed(norm=True)``.
+    """Return normalized means of the word vectors, as ``WordLlamaInference.embed(norm=True)``.
 
-    That one pads all texts to the longest and multiplies by a mask: 2,000 to 2,900 chunks of
-    900 characters a second, this 5,400, with the same result.
+    The library pads all texts and multiplies by a mask: 2,000 to 2,900 chunks of 900 characters
+    a second; this function does 5,400, with the same result.
     """
     import numpy as np
 
-    vocabulary, weights = _loaded()
+    vocabulary, weights = _get_model()
     encoded = vocabulary.encode_batch_fast(list(texts), add_special_tokens=False)
     sums: NDArray[np.float32] = np.empty((len(encoded), DIMENSION), dtype=np.float32)
     for number, item in enumerate(encoded):
@@ -67,7 +67,7 @@ def _embed(texts: Sequence[str]) -> list[list[float]]:
 
 
 def _count(texts: Sequence[str]) -> list[int]:
-    vocabulary, _ = _loaded()
+    vocabulary, _ = _get_model()
     encoded = vocabulary.encode_batch_fast(list(texts), add_special_tokens=False)
     return [len(item.ids) for item in encoded]
 
@@ -76,8 +76,8 @@ _loading = Lock()
 _model: tuple[Any, NDArray[np.float32]] | None = None
 
 
-def _loaded() -> tuple[Any, NDArray[np.float32]]:
-    """Vocabulary and vectors; 16 MB that all providers of the process share."""
+def _get_model() -> tuple[Any, NDArray[np.float32]]:
+    """Return vocabulary and vectors; 16 MB, shared by all providers of the process."""
     global _model  # noqa: PLW0603 - one model per process
     with _loading:
         if _model is None:
@@ -86,17 +86,17 @@ def _loaded() -> tuple[Any, NDArray[np.float32]]:
 
 
 def _load() -> tuple[Any, NDArray[np.float32]]:
-    wordllama = _library()
-    # Its own folder as the cache: there the vocabulary is found, which its plain load() looks
-    # for beside the code under a wrong name and then fetches from the network.
+    wordllama = _import_library()
+    # With its own folder as the cache, load() finds the included vocabulary; by default it would
+    # download it.
     folder = Path(wordllama.__file__).parent
     try:
         model = wordllama.WordLlama.load(MODEL, cache_dir=folder, disable_download=True)
     except (OSError, ValueError) as error:
         raise EmbeddingModelError(
-            f"the model in the wheel of wordllama cannot be read: {error}",
+            f"cannot read the model in the wheel of wordllama: {error}",
             details={"folder": str(folder)},
-            hint="install it again: pip install --force-reinstall wordllama",
+            hint="run pip install --force-reinstall wordllama",
             cause=error,
         ) from error
     vocabulary = model.tokenizer
@@ -105,16 +105,16 @@ def _load() -> tuple[Any, NDArray[np.float32]]:
     return vocabulary, model.embedding
 
 
-def _library() -> Any:
-    """The module, which sets up logging when it is imported unless the root has a handler."""
+def _import_library() -> Any:
+    """Import wordllama; a root handler keeps it from configuring logging."""
     root, placeholder = logging.getLogger(), logging.NullHandler()
     root.addHandler(placeholder)
     try:
         import wordllama  # type: ignore[import-untyped]
     except ImportError as error:
         raise EmbeddingLibraryError(
-            f"wordllama cannot be imported: {error}",
-            hint="pip install lexigram-ai-workers, or choose another embeddings.provider",
+            f"cannot import wordllama: {error}",
+            hint="run pip install lexigram-ai-workers, or use another embeddings.provider",
             cause=error,
         ) from error
     finally:

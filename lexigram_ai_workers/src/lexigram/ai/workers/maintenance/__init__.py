@@ -1,4 +1,4 @@
-"""Maintenance: tasks on schedules, and those that come with the package."""
+"""Maintenance: scheduled tasks, and the built-in tasks."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""A cache whose entries have an age, on any CacheBackendProtocol, which cannot list its keys."""
+"""A cache with age-based cleanup, on any CacheBackendProtocol (which cannot list its keys)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _OLDEST = f"{_PREFIX}:oldest"
 
 
 class AgedCache:
-    """A CacheBackendProtocol for keys of up to 480 characters; ``clean`` removes what is unused.
+    """A CacheBackendProtocol for keys of up to 480 characters; ``clean`` removes unused entries.
 
-    A key is written with the number of the generation of its last use. A reader looks in the
-    current one, then in the older ones that may still count, and carries what it finds there
-    over. So the age of an entry is known from its key, and a whole generation is removed by
-    its prefix. ``hits``, ``misses`` and ``stored`` count since the start of the process.
+    Keys are prefixed with the number of a generation, a time period. Reads check the current
+    generation, then older ones, and copy entries found there to the current one. So unused
+    entries stay in old generations, which are deleted by prefix. ``hits``, ``misses`` and
+    ``stored`` count since the start of the process.
     """
 
     def __init__(
@@ -34,16 +34,16 @@ class AgedCache:
         ttl: float | None = None,
     ) -> None:
         self._backend = backend
-        # seconds; of what is carried over
+        # seconds; for entries copied to the current generation
         self._ttl = ttl
         self._generation = generation
-        self._looked_at = max(1, -int(-max_age // generation))
-        # The first generation this process knows to be written down as the oldest.
-        self._noted: int | None = None
+        self._generations_read = max(1, -int(-max_age // generation))
+        # A generation, once the oldest generation is recorded in the backend.
+        self._recorded_generation: int | None = None
         self.hits = self.misses = self.stored = 0
 
     async def clean(self, max_age: float) -> Result[int, CacheError]:
-        """Remove entries that nobody read or wrote for ``max_age`` seconds; how many."""
+        """Delete entries that were not used for ``max_age`` seconds; returns their number."""
         last = int((clock.timestamp() - max_age) // self._generation) - 1
         oldest = await self._backend.get(_OLDEST)
         if isinstance(oldest, Err):
@@ -51,31 +51,31 @@ class AgedCache:
         begin = oldest.unwrap()
         removed = 0
         for number in range(begin if isinstance(begin, int) else last + 1, last + 1):
-            gone = await self._backend.delete_pattern(f"{_prefix(number)}*")
-            if isinstance(gone, Err):
-                return gone
-            removed += gone.unwrap()
-            noted = await self._backend.set(_OLDEST, number + 1)
-            if isinstance(noted, Err):
-                return Err(noted.error)
+            deleted = await self._backend.delete_pattern(f"{_prefix(number)}*")
+            if isinstance(deleted, Err):
+                return deleted
+            removed += deleted.unwrap()
+            recorded = await self._backend.set(_OLDEST, number + 1)
+            if isinstance(recorded, Err):
+                return Err(recorded.error)
         return Ok(removed)
 
     # --- CacheBackendProtocol -------------------------------------------------------------------
 
     async def get(self, key: str) -> Result[Any, CacheError]:
-        """The value, or Ok(None)."""
+        """Return the value, or Ok(None)."""
         found = await self.get_many([key])
         return Err(found.error) if isinstance(found, Err) else Ok(found.unwrap().get(key))
 
     async def get_many(self, keys: Iterable[str]) -> Result[dict[str, Any], CacheError]:
-        """The values that are there; those of older generations become current."""
+        """Return the existing values; entries of older generations are copied to the current one."""
         wanted, now = list(dict.fromkeys(keys)), self._current()
         found = await self._read(wanted, [now])
         if isinstance(found, Err):
             return found
         values, old = found.unwrap(), dict[str, Any]()
-        if left := [key for key in wanted if key not in values]:
-            older = await self._read(left, range(now - self._looked_at, now))
+        if missing := [key for key in wanted if key not in values]:
+            older = await self._read(missing, range(now - self._generations_read, now))
             if isinstance(older, Err):
                 return older
             old = older.unwrap()
@@ -102,41 +102,41 @@ class AgedCache:
         return written
 
     async def delete(self, key: str) -> Result[bool, CacheError]:
-        """Remove the key from all generations that are looked at."""
+        """Delete a key in all current generations."""
         return (await self.delete_many([key])).map_sync(bool)
 
     async def delete_many(self, keys: Iterable[str]) -> Result[int, CacheError]:
-        """Remove the keys."""
+        """Delete keys."""
         wanted, now = list(dict.fromkeys(keys)), self._current()
-        generations = range(now - self._looked_at, now + 1)
+        generations = range(now - self._generations_read, now + 1)
         names = [_prefix(number) + key for number in generations for key in wanted]
         return await self._backend.delete_many(names)
 
     async def delete_pattern(self, pattern: str) -> Result[int, CacheError]:
-        """Remove the keys that match a glob, in all generations that are looked at."""
+        """Delete the keys that match a glob, in all current generations."""
         now, removed = self._current(), 0
-        # One by one: a ``*`` for the number would also match a part of the key.
-        for number in range(now - self._looked_at, now + 1):
-            gone = await self._backend.delete_pattern(_prefix(number) + pattern)
-            if isinstance(gone, Err):
-                return gone
-            removed += gone.unwrap()
+        # One by one: ``*`` for the number would also match parts of keys.
+        for number in range(now - self._generations_read, now + 1):
+            deleted = await self._backend.delete_pattern(_prefix(number) + pattern)
+            if isinstance(deleted, Err):
+                return deleted
+            removed += deleted.unwrap()
         return Ok(removed)
 
     async def exists(self, key: str) -> Result[bool, CacheError]:
-        """True when the key holds a value other than None."""
+        """True if the key has a value other than None."""
         found = await self.get_many([key])
         return Err(found.error) if isinstance(found, Err) else Ok(key in found.unwrap())
 
     async def clear(self) -> Result[None, CacheError]:
-        """Remove everything this cache wrote, and nothing else of the backend."""
+        """Delete all entries of this cache; other entries of the backend are kept."""
         return (await self._backend.delete_pattern(f"{_PREFIX}*")).map_sync(lambda _: None)
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
-        """As the backend says."""
+        """Return the health of the backend."""
         return await self._backend.health_check(timeout)
 
-    # --- inside ---------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------------
 
     def _current(self) -> int:
         return int(clock.timestamp() // self._generation)
@@ -144,7 +144,7 @@ class AgedCache:
     async def _read(
         self, keys: list[str], generations: Sequence[int]
     ) -> Result[dict[str, Any], CacheError]:
-        """What is there, in one call; of several generations the last one counts."""
+        """Read keys of several generations in one call; the latest generation takes precedence."""
         names = {_prefix(number) + key: key for number in generations for key in keys}
         found = await self._backend.get_many(names)
         if isinstance(found, Err):
@@ -155,17 +155,17 @@ class AgedCache:
     async def _write(
         self, items: Mapping[str, Any], number: int, ttl: float | None
     ) -> Result[None, CacheError]:
-        noted = await self._note(number)
-        if isinstance(noted, Err):
-            return noted
+        recorded = await self._record_oldest(number)
+        if isinstance(recorded, Err):
+            return recorded
         prefix = _prefix(number)
         return await self._backend.set_many(
             {prefix + key: value for key, value in items.items()}, ttl
         )
 
-    async def _note(self, number: int) -> Result[None, CacheError]:
-        """Write down where ``clean`` begins, once per process: the first ever stays."""
-        if self._noted is not None:
+    async def _record_oldest(self, number: int) -> Result[None, CacheError]:
+        """Record the oldest generation in the backend, once per process, if there is none."""
+        if self._recorded_generation is not None:
             return Ok(None)
         known = await self._backend.get(_OLDEST)
         if isinstance(known, Err):
@@ -174,7 +174,7 @@ class AgedCache:
             written = await self._backend.set(_OLDEST, number)
             if isinstance(written, Err):
                 return written
-        self._noted = number
+        self._recorded_generation = number
         return Ok(None)
 
 

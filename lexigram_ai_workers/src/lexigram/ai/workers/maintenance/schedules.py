@@ -1,4 +1,4 @@
-"""When maintenance tasks run: on the application's durable schedules, or on some in memory."""
+"""Schedules of maintenance tasks: the durable ones of the application, or in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lexigram.sql.migrate import upgrade
 
 
 class TaskSchedules:
-    """Schedules of maintenance tasks, each with a callback of the same name."""
+    """Manages a schedule and a callback per maintenance task."""
 
     def __init__(self, scheduler: Scheduler, callbacks: Callbacks) -> None:
         self._scheduler = scheduler
@@ -33,10 +33,10 @@ class TaskSchedules:
     @classmethod
     @asynccontextmanager
     async def in_memory(cls) -> AsyncGenerator[TaskSchedules, None]:
-        """The core's schedules on a database in memory, fired while the block is open.
+        """Run schedules on an in-memory database while the block is open.
 
-        The same ticks, misfires and pauses; other processes have their own, and a restart
-        forgets pauses.
+        Ticks, misfires and pauses work the same, but are not shared with other processes and are
+        lost at a restart.
         """
         async with Database("sqlite://") as database:
             await upgrade(database, only="lexigram")
@@ -51,44 +51,44 @@ class TaskSchedules:
                 finally:
                     runner.stop()
 
-    async def keep(
+    async def sync_task(
         self,
         task: MaintenanceTask,
-        wish: bool | None,
+        enabled: bool | None,
         run: Callable[[Firing], Awaitable[object]],
     ) -> None:
-        """Have a schedule for the task, and its callback in this process.
+        """Create or update the schedule of a task, and register its callback in this process.
 
-        A new one is as the task says. One that is there stays enabled or paused, as an operator
-        left it, unless ``wish`` says otherwise.
+        A new schedule has the state of the task. An existing one keeps its state, unless
+        ``enabled`` is set.
         """
         wanted = schedule_of(task)
         info = await self._scheduler.get(wanted.name)
         if info is None:
-            wish = task.enabled if wish is None else wish
+            enabled = task.enabled if enabled is None else enabled
             try:
                 info = await self._scheduler.create(wanted)
-            except ScheduleExistsError:  # another process was faster
+            except ScheduleExistsError:  # created by another process
                 info = await self._scheduler.get(wanted.name)
         elif info.schedule != wanted:
             info = await self._scheduler.update(wanted)
-        if info is not None and wish is False and info.state is ScheduleState.ACTIVE:
+        if info is not None and enabled is False and info.state is ScheduleState.ACTIVE:
             await self._scheduler.pause(wanted.name)
-        elif info is not None and wish is True and info.state is ScheduleState.PAUSED:
+        elif info is not None and enabled is True and info.state is ScheduleState.PAUSED:
             await self._scheduler.resume(wanted.name)
         self._callbacks.known[wanted.name] = run
 
     async def is_enabled(self, name: str) -> bool | None:
-        """Whether the schedule of a task fires; None when there is none yet."""
+        """Return whether the schedule of a task is active; None if it does not exist."""
         info = await self._scheduler.get(PREFIX + name)
         return None if info is None else info.state is ScheduleState.ACTIVE
 
-    async def drop(self, name: str) -> None:
-        """Forget the schedule of a task."""
+    async def delete(self, name: str) -> None:
+        """Delete the schedule of a task."""
         self._callbacks.known.pop(PREFIX + name, None)
         await self._scheduler.delete(PREFIX + name)
 
-    def let_go(self, names: Mapping[str, object]) -> None:
-        """Start nothing more here; the schedules stay."""
+    def remove_callbacks(self, names: Mapping[str, object]) -> None:
+        """Unregister the callbacks in this process; the schedules are kept."""
         for name in names:
             self._callbacks.known.pop(PREFIX + name, None)

@@ -1,4 +1,4 @@
-"""Keeps how runs of maintenance tasks went, and figures of periods: in memory here."""
+"""Protocols of the stores of task runs and statistics, and the in-memory stores."""
 
 from __future__ import annotations
 
@@ -15,79 +15,79 @@ from lexigram.ai.workers.types import MaintenanceResult
 
 @frozen(kw_only=True)
 class RunSummary:
-    """What is known of all runs of a task."""
+    """Number of runs and last run of a task."""
 
     count: int
     last: MaintenanceResult | None
 
 
 class RunStore(Protocol):
-    """Runs of tasks, the latest MAX_HISTORY_SIZE of each."""
+    """Stores task runs, the latest MAX_HISTORY_SIZE of each task."""
 
     async def add(self, result: MaintenanceResult) -> None:
-        """Keep a run; the oldest one too many is forgotten."""
+        """Add a run; the oldest run above the limit is deleted."""
         ...
 
     async def recent(self, task: str | None = None, limit: int = 10) -> Sequence[MaintenanceResult]:
-        """Runs of one task or of all, latest first."""
+        """Return the runs of one or all tasks, latest first."""
         ...
 
     async def summary(self, task: str) -> RunSummary:
-        """How often a task ran, as far as that is kept, and how the last run went."""
+        """Return the number of stored runs and the last run of a task."""
         ...
 
 
-class FigureStore(Protocol):
-    """Sums and levels of periods. A period is named by its first second since 1970."""
+class StatisticsStore(Protocol):
+    """Stores sums and levels by period. A period is its first second since 1970."""
 
     async def add(self, amounts: Mapping[str, float], period: int) -> None:
         """Add to sums."""
         ...
 
     async def put(self, levels: Mapping[str, float], period: int) -> None:
-        """Write levels; the last one of a period stays."""
+        """Write levels; the last level of a period is kept."""
         ...
 
     async def since(self, period: int) -> Sequence[Mapping[str, Any]]:
-        """What periods from this one on have: period, name, value; in this order."""
+        """Return period, name and value of the periods from this one on, sorted."""
         ...
 
-    async def forget(self, before: int) -> int:
-        """Remove periods before this one; how many figures."""
+    async def delete_before(self, before: int) -> int:
+        """Delete the periods before this one; returns the number of values."""
         ...
 
 
 class MemoryRuns:
-    """Runs of this process."""
+    """Implements RunStore in memory."""
 
     def __init__(self) -> None:
         self._runs: dict[str, deque[tuple[int, MaintenanceResult]]] = {}
         self._number = 0
 
     async def add(self, result: MaintenanceResult) -> None:
-        """Keep a run."""
+        """Add a run."""
         self._number += 1
-        kept = self._runs.setdefault(result.task_name, deque(maxlen=MAX_HISTORY_SIZE))
-        kept.appendleft((self._number, result))
+        runs = self._runs.setdefault(result.task_name, deque(maxlen=MAX_HISTORY_SIZE))
+        runs.appendleft((self._number, result))
 
     async def recent(self, task: str | None = None, limit: int = 10) -> Sequence[MaintenanceResult]:
-        """Runs, latest first."""
+        """Return runs, latest first."""
         if task is not None:
             return [result for _, result in islice(self._runs.get(task, ()), limit)]
-        every = [entry for kept in self._runs.values() for entry in islice(kept, limit)]
-        latest = sorted(every, key=lambda entry: entry[0], reverse=True)
+        entries = [entry for runs in self._runs.values() for entry in islice(runs, limit)]
+        latest = sorted(entries, key=lambda entry: entry[0], reverse=True)
         return [result for _, result in latest[:limit]]
 
     async def summary(self, task: str) -> RunSummary:
-        """How often a task ran, and how the last run went."""
-        kept = self._runs.get(task)
+        """Return the number of runs and the last run of a task."""
+        runs = self._runs.get(task)
         return (
-            RunSummary(count=len(kept), last=kept[0][1]) if kept else RunSummary(count=0, last=None)
+            RunSummary(count=len(runs), last=runs[0][1]) if runs else RunSummary(count=0, last=None)
         )
 
 
-class MemoryFigures:
-    """Figures of this process."""
+class MemoryStatistics:
+    """Implements StatisticsStore in memory."""
 
     def __init__(self) -> None:
         self._values: defaultdict[tuple[int, str], float] = defaultdict(float)
@@ -103,15 +103,15 @@ class MemoryFigures:
             self._values[period, name] = float(level)
 
     async def since(self, period: int) -> Sequence[Mapping[str, Any]]:
-        """What periods from this one on have."""
+        """Return the values of the periods from this one on."""
         return [
             {"period": at, "name": name, "value": value}
             for (at, name), value in sorted(self._values.items())
             if at >= period
         ]
 
-    async def forget(self, before: int) -> int:
-        """Remove periods before this one."""
+    async def delete_before(self, before: int) -> int:
+        """Delete the periods before this one."""
         old = [key for key in self._values if key[0] < before]
         for key in old:
             del self._values[key]

@@ -1,4 +1,4 @@
-"""Runs of maintenance tasks in the application's database."""
+"""The store of task runs in the database."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lexigram.sql.steps import Steps
 
 _COLUMNS = "task, task_type, status, started_at, completed_at, items_processed, items_deleted, error, notes"
 
-# A new row; no lock that anybody waits for.
+# A new row; no lock contention.
 INSERT = f"""
 INSERT INTO lexigram_ai_maintenance_runs ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""  # noqa: S608 - a constant
 
-# The index on task and id: the first row too many, then everything up to it.
+# The index on task and id: the first row above the limit, and all rows before it.
 FORGET = """
 DELETE FROM lexigram_ai_maintenance_runs WHERE task = ? AND id <= (
     SELECT id FROM lexigram_ai_maintenance_runs WHERE task = ?
@@ -38,13 +38,13 @@ COUNT = "SELECT count(*) AS n FROM lexigram_ai_maintenance_runs WHERE task = ?"
 
 
 class SqlRuns:
-    """Implements RunStore on the tables of ``tables.py``."""
+    """Implements RunStore with the tables of ``tables.py``."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     async def add(self, result: MaintenanceResult) -> None:
-        """Keep a run, and forget the oldest one too many, in one transaction."""
+        """Add a run and delete the oldest one above the limit, in one transaction."""
 
         def steps() -> Steps[None]:
             yield INSERT, _values(result)
@@ -53,12 +53,12 @@ class SqlRuns:
         await self._db.run_steps(steps)
 
     async def recent(self, task: str | None = None, limit: int = 10) -> Sequence[MaintenanceResult]:
-        """Runs, latest first."""
+        """Return runs, latest first."""
         statement, params = (RECENT, (limit,)) if task is None else (RECENT_OF, (task, limit))
         return [_result(row) for row in (await self._db.execute_query(statement, params)).rows]
 
     async def summary(self, task: str) -> RunSummary:
-        """How often a task ran, and how the last run went."""
+        """Return the number of stored runs and the last run of a task."""
         count: int = (await self._db.execute_query(COUNT, (task,))).rows[0]["n"]
         last = await self.recent(task, 1)
         return RunSummary(count=count, last=last[0] if last else None)

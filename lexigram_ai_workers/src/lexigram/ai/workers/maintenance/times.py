@@ -1,4 +1,4 @@
-"""When a task of maintenance runs, as a schedule of the core."""
+"""Convert the times of maintenance tasks to schedules."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from lexigram.ai.workers.types import MaintenanceTask
 from lexigram.contracts.infra.schedule.types import CallbackTarget, Schedule
 from lexigram.schedule.cron import checked_cron
 
-PREFIX = "ai_workers."  # of the names of schedules and callbacks
+PREFIX = "ai_workers."  # prefix of the names of schedules and callbacks
 
 
 def schedule_of(task: MaintenanceTask) -> Schedule:
-    """The schedule of a task. Raises InvalidScheduleError for an interval that cannot be."""
+    """Return the schedule of a task. Raises InvalidScheduleError for an invalid interval."""
     name = PREFIX + task.name
     return Schedule(
         name=name,
@@ -22,7 +22,7 @@ def schedule_of(task: MaintenanceTask) -> Schedule:
 
 
 def check_times(task: MaintenanceTask) -> None:
-    """Raise CronExpressionError or InvalidScheduleError for a task that could never run."""
+    """Raise CronExpressionError or InvalidScheduleError for invalid times."""
     schedule_of(task)
     if task.schedule_cron is not None:
         checked_cron(task.schedule_cron)

@@ -1,4 +1,4 @@
-"""The tables of the AI workers, in the order in which they came; ``record.py`` says how to add."""
+"""Migrations of the AI workers; see ``record.py``."""
 
 from lexigram.ai.workers.migrations.record import MIGRATIONS
 

@@ -1,7 +1,7 @@
-"""Where the migrations of the AI workers are, and which tables they make.
+"""The registration of the migrations of the AI workers.
 
-New tables come by a file ``versions/NNNN_what.py`` with the next number, and stand in
-``lexigram.ai.workers.tables`` too. A test compares both ways.
+To add a table, add a file ``versions/NNNN_name.py`` with the next number, and the table to
+``lexigram.ai.workers.tables``. A test compares both.
 """
 
 from lexigram.sql.migrate.record import Migrations

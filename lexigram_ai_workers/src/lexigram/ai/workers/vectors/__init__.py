@@ -1,4 +1,4 @@
-"""Vector stores: LanceDB embedded, Qdrant by extra, memory for tests."""
+"""Vector stores: LanceDB (embedded), Qdrant (an extra), memory (for tests)."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What stores and collections have in common, whatever they write to."""
+"""Base classes of vector stores and collections."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from lexigram.contracts.data.vector import (
 
 
 class CollectionBase(ABC):
-    """A collection is what it was made as, and texts are records."""
+    """Base class of collections: the configuration, and records from texts."""
 
-    def __init__(self, made_as: CollectionConfig) -> None:
-        self.made_as = made_as
+    def __init__(self, collection_config: CollectionConfig) -> None:
+        self.collection_config = collection_config
 
     @property
     def name(self) -> str:
         """The name of the collection."""
-        return self.made_as.name
+        return self.collection_config.name
 
     @property
     def dimension(self) -> int:
-        """The length of every vector in it."""
-        return self.made_as.dimension
+        """The length of the vectors."""
+        return self.collection_config.dimension
 
     @property
     def distance_metric(self) -> DistanceMetric:
-        """How nearness is measured."""
-        return self.made_as.distance_metric
+        """The metric of similarity."""
+        return self.collection_config.distance_metric
 
     @property
     def model_id(self) -> str | None:
-        """What made its vectors; None when nobody said."""
-        return self.made_as.model_id
+        """The model of the vectors; None if unknown."""
+        return self.collection_config.model_id
 
     @abstractmethod
     async def upsert(self, records: Sequence[VectorRecord]) -> UpsertResult:
@@ -62,15 +62,15 @@ class CollectionBase(ABC):
 
 
 class StoreBase(ABC):
-    """A store takes texts too, and makes the collection they need."""
+    """Base class of stores: adds texts, creating the collection if needed."""
 
     @abstractmethod
     async def get_collection(self, name: str) -> CollectionBase:
-        """The collection. Raises CollectionNotFoundError when there is none."""
+        """Return a collection. Raises CollectionNotFoundError."""
 
     @abstractmethod
     async def create_collection(self, config: CollectionConfig) -> CollectionBase:
-        """Make a collection; an equal one that exists is returned."""
+        """Create a collection; an existing equal collection is returned."""
 
     async def add_texts(
         self,
@@ -79,7 +79,7 @@ class StoreBase(ABC):
         metadatas: Sequence[Mapping[str, Any]] | None = None,
         collection_name: str | None = None,
     ) -> UpsertResult:
-        """Write texts to a collection, making it where needed; embeddings must be given."""
+        """Write texts with embeddings to a collection, creating it if needed."""
         records = records_of_texts(texts, embeddings, metadatas)
         if not records:
             return UpsertResult(0)
@@ -91,23 +91,23 @@ class StoreBase(ABC):
         return await collection.upsert(records)
 
 
-async def health_by(
-    look: Callable[[], Awaitable[str]], component: str, timeout: float
+async def check_health_with(
+    probe: Callable[[], Awaitable[str]], component: str, timeout: float
 ) -> HealthCheckResult:
-    """HEALTHY with what ``look`` tells, UNHEALTHY when it fails or takes too long."""
+    """Run ``probe``: HEALTHY with its message, UNHEALTHY on an error or timeout."""
     started = anyio.current_time()
-    problem, told = None, ""
+    problem, message = None, ""
     try:
         with anyio.fail_after(timeout):
-            told = await look()
+            message = await probe()
     except TimeoutError:
-        problem = f"no answer within {timeout:g} s"
+        problem = f"no response within {timeout:g} s"
     except VectorStoreError as error:
         problem = error.message
     return HealthCheckResult(
         component=component,
         status=HealthStatus.UNHEALTHY if problem else HealthStatus.HEALTHY,
-        message=problem or told,
+        message=problem or message,
         error=problem,
         duration_ms=(anyio.current_time() - started) * 1000,
     )

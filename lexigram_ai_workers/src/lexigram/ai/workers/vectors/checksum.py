@@ -1,4 +1,4 @@
-"""A sum over the files of a database, and the file beside it that remembers the sum."""
+"""Checksums of databases, and the files that store them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PIECE = 1 << 20
 
 
 def folder_checksum(folder: Path) -> str:
-    """The sha256 over names and contents of all files, in the order of their names."""
+    """Return the sha256 of names and contents of all files, sorted by name."""
     total = hashlib.sha256()
     for path in _files(folder):
         total.update(path.relative_to(folder).as_posix().encode() + b"\0")
@@ -25,24 +25,24 @@ def folder_checksum(folder: Path) -> str:
 
 
 def folder_size(folder: Path) -> int:
-    """Bytes of all its files."""
+    """Return the size of all files in bytes."""
     return sum(path.stat().st_size for path in _files(folder))
 
 
 def checksum_file(folder: Path) -> Path:
-    """Where the sum of a database is remembered: ``{db_name}.sha256`` beside it."""
+    """Return the path of the checksum file, ``{db_name}.sha256`` beside the database."""
     return folder.with_name(f"{folder.name}.sha256")
 
 
 def write_checksum(folder: Path) -> str:
-    """Remember the sum of a database as it is now, readable by ``sha256sum``-like eyes."""
+    """Write the checksum of a database in the format of ``sha256sum``."""
     total = folder_checksum(folder)
     checksum_file(folder).write_text(f"{total}  {folder.name}\n", encoding="ascii")
     return total
 
 
 def read_checksum(folder: Path) -> str | None:
-    """The remembered sum; None when there is none."""
+    """Read the stored checksum; None if there is none."""
     try:
         words = checksum_file(folder).read_text(encoding="ascii").split()
     except FileNotFoundError:
@@ -51,6 +51,6 @@ def read_checksum(folder: Path) -> str | None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    # Locks are no data, and change with every writer.
+    # Lock files are not data.
     found = (path for path in folder.rglob("*") if path.is_file())
     return iter(sorted(path for path in found if path.suffix != LOCK_SUFFIX))

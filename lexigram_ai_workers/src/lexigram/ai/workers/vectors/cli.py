@@ -1,4 +1,4 @@
-"""``lexigram lancedb``: list, describe, vacuum and verify the databases of vectors."""
+"""``lexigram lancedb``: list, describe, vacuum and verify vector databases."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lexigram.cli.contributors.base import BaseCliContributor
 from lexigram.cli.errors import CliError
 from lexigram.cli.exit_codes import ExitCode
 from lexigram.cli.session import Session, session_of
+from lexigram.config.escape import indent_lines
 from lexigram.contracts.cli import CommandContribution
 from lexigram.contracts.core.lock import LockConflictError
 from lexigram.contracts.data.locks import ResourceLockKind
@@ -20,26 +21,26 @@ if TYPE_CHECKING:
     from lexigram.ai.workers.vectors.config import VectorConfig
     from lexigram.ai.workers.vectors.databases import VectorDatabases
 
-Database = Annotated[str, typer.Argument(metavar="DB", help="The database.")]
+Database = Annotated[str, typer.Argument(metavar="DB", help="Name of the database.")]
 Folder = Annotated[
     str | None,
     typer.Option(
         "--dir",
         metavar="PATH",
-        help="The folder of the databases. Default: that of the application, else the one that"
-        " `lexigram ingest` made here, else lancedb.",
+        help="Folder of the databases. Default: the folder of the application, of"
+        " `lexigram ingest`, or lancedb.",
     ),
 ]
 Force = Annotated[
     bool,
     typer.Option(
         "--force",
-        help="Take the SQL lock from a holder that is stuck; logged. The lock of a local folder"
-        " goes only with its process.",
+        help="Release the SQL lock of another process first; logged. File locks cannot be"
+        " released.",
     ),
 ]
 Wait = Annotated[
-    float, typer.Option("--wait", min=0.0, help="Seconds to wait for whoever holds the lock.")
+    float, typer.Option("--wait", min=0.0, help="Time to wait for the lock, in seconds.")
 ]
 
 
@@ -47,21 +48,21 @@ class LanceDbCliContributor(BaseCliContributor):
     """The group ``lancedb``."""
 
     def get_commands(self) -> Sequence[CommandContribution]:
-        """The group; it works with and without an application."""
+        """The command group; it works with and without an application."""
         return (
             CommandContribution(
                 name="lancedb",
-                help="List, describe, vacuum and verify databases of vectors.",
+                help="List, describe, vacuum and verify vector databases.",
                 app_factory_path="lexigram.ai.workers.vectors.cli:create_lancedb_app",
                 contributor=self.contributor_id,
-                category="ai",
+                category="AI",
             ),
         )
 
 
 def create_lancedb_app() -> typer.Typer:
-    """The command group."""
-    app = typer.Typer(help="List, describe, vacuum and verify databases of vectors.")
+    """Create the command group."""
+    app = typer.Typer(help="List, describe, vacuum and verify vector databases.")
     app.command("list")(list_databases)
     app.command("info")(info)
     app.command("vacuum")(vacuum)
@@ -71,16 +72,16 @@ def create_lancedb_app() -> typer.Typer:
 
 
 def list_databases(ctx: typer.Context, folder: Folder = None) -> None:
-    """Every database: collections, rows, size."""
-    rows = _asked(ctx, folder, lambda databases: databases.describe_all())
+    """List databases with collections, rows and size."""
+    rows = _run_on_databases(ctx, folder, lambda databases: databases.describe_all())
     shown = [{"collections": None, "rows": None, "size_bytes": None, **row} for row in rows]
     columns = ("database", "collections", "rows", "size_bytes", "error")
     session_of(ctx).output.table("databases", shown, columns)
 
 
 def info(ctx: typer.Context, database: Database, folder: Folder = None) -> None:
-    """One database: its collections with rows, model, dimension and index."""
-    facts = _asked(ctx, folder, lambda databases: databases.info(database))
+    """Show the collections of a database with rows, model, dimension and index."""
+    facts = _run_on_databases(ctx, folder, lambda databases: databases.info(database))
     collections = facts.pop("collections")
     columns = ("name", "rows", "dimension", "metric", "model_id", "index", "state")
     output = session_of(ctx).output
@@ -95,19 +96,21 @@ def vacuum(
     wait: Wait = 0.0,
     folder: Folder = None,
 ) -> None:
-    """Compact a database, remove old versions, write DB.sha256; exit code 2: the lock is held."""
-    outcome = _asked(ctx, folder, lambda databases: _vacuumed(databases, database, wait, force))
-    session_of(ctx).output.text(_sentence(outcome), outcome)
+    """Compact a database and write DB.sha256; exit code 2 when it is locked."""
+    outcome = _run_on_databases(
+        ctx, folder, lambda databases: _vacuum(databases, database, wait, force)
+    )
+    session_of(ctx).output.text(_summarize(outcome), outcome)
 
 
 def vacuum_all(ctx: typer.Context, wait: Wait = 0.0, folder: Folder = None) -> None:
-    """Vacuum every database; exit code 2 when one was locked, 1 when one failed."""
+    """Vacuum all databases; exit code 2 when one is locked, 1 when one fails."""
 
     async def work(databases: VectorDatabases) -> list[dict[str, Any]]:
         names = await databases.names()
-        return [await _tried(databases, name, wait) for name in names]
+        return [await _try_vacuum(databases, name, wait) for name in names]
 
-    outcomes = _asked(ctx, folder, work)
+    outcomes = _run_on_databases(ctx, folder, work)
     columns = ("database", "status", "freed_bytes", "size_bytes", "error")
     session_of(ctx).output.table("databases", outcomes, columns)
     found = {outcome["status"] for outcome in outcomes}
@@ -118,21 +121,22 @@ def vacuum_all(ctx: typer.Context, wait: Wait = 0.0, folder: Folder = None) -> N
 
 
 def verify(ctx: typer.Context, database: Database, folder: Folder = None) -> None:
-    """Whether the files are those of the last vacuum and can be read; exit code 1 if not."""
+    """Verify a database against the checksum of its last vacuum; exit code 1 on a mismatch."""
     from lexigram.ai.workers.vectors.databases import as_data
 
-    outcome = as_data(_asked(ctx, folder, lambda databases: databases.verify(database)))
+    outcome = as_data(_run_on_databases(ctx, folder, lambda databases: databases.verify(database)))
     good = outcome["ok"]
     verdict = "ok" if good else "error"
-    session_of(ctx).output.text(f"{database}: {verdict}: {outcome['reason']}", outcome)
+    line = indent_lines(f"{database}: {verdict}: {outcome['reason']}")
+    session_of(ctx).output.text(line, outcome)
     if not good:
         raise typer.Exit(ExitCode.FAILURE)
 
 
-# --- how ---
+# --- running ---
 
 
-async def _vacuumed(
+async def _vacuum(
     databases: VectorDatabases, database: str, wait: float, force: bool
 ) -> dict[str, Any]:
     from lexigram.ai.workers.vectors.databases import as_data
@@ -141,35 +145,35 @@ async def _vacuumed(
     return as_data(await databases.vacuum(database, kind=kind, max_wait=wait, force=force))
 
 
-async def _tried(databases: VectorDatabases, database: str, wait: float) -> dict[str, Any]:
+async def _try_vacuum(databases: VectorDatabases, database: str, wait: float) -> dict[str, Any]:
     nothing = {"database": database, "freed_bytes": None, "size_bytes": None}
     try:
-        return {**await _vacuumed(databases, database, wait, False), "status": "ok", "error": None}
+        return {**await _vacuum(databases, database, wait, False), "status": "ok", "error": None}
     except LockConflictError as error:
         return {**nothing, "status": "locked", "error": error.message}
     except VectorStoreError as error:
         return {**nothing, "status": "failed", "error": error.message}
 
 
-def _sentence(outcome: dict[str, Any]) -> str:
+def _summarize(outcome: dict[str, Any]) -> str:
     return (
-        f"{outcome['database']}: {outcome['freed_bytes']} bytes given back, "
-        f"{outcome['size_bytes']} left\nsha256 {outcome['checksum']}"
+        f"{outcome['database']}: {outcome['freed_bytes']} bytes freed, "
+        f"{outcome['size_bytes']} in use\nsha256 {outcome['checksum']}"
     )
 
 
-def _asked(
+def _run_on_databases(
     ctx: typer.Context, folder: str | None, work: Callable[[VectorDatabases], Awaitable[Any]]
 ) -> Any:
-    """Do the work on the databases; a lock that is held is exit code 2."""
+    """Run ``work`` on the databases; a held lock is exit code 2."""
     try:
-        return _done(session_of(ctx), folder, work)
+        return _run_in_session(session_of(ctx), folder, work)
     except LockConflictError as error:
-        # Nothing is added to it, so it is not told as a cause as well.
+        # The same message: it is not shown as a cause as well.
         raise CliError(error.message, details=error.details, hint=error.hint) from None
 
 
-def _done(
+def _run_in_session(
     session: Session, folder: str | None, work: Callable[[VectorDatabases], Awaitable[Any]]
 ) -> Any:
     import anyio
@@ -190,14 +194,14 @@ def _done(
         return await work_on(VectorStores() if stores is None else stores)
 
     if session.optional_application(None) is None:
-        # Nobody to share a database with: file locks are enough.
-        return anyio.run(work_on, VectorStores(_usual()))
+        # Without an application file locks are sufficient.
+        return anyio.run(work_on, VectorStores(_default_config()))
     call.__annotations__ = {"stores": VectorStores | None}  # read by the container at run time
     return session.run(call)
 
 
-def _usual() -> VectorConfig:
-    """Of who has no application: where `lexigram ingest` keeps its index, when it did here."""
+def _default_config() -> VectorConfig:
+    """Return the default without an application: the index of `lexigram ingest`, if it exists."""
     from lexigram.ai.workers.cli.embedded import INDEX
     from lexigram.ai.workers.vectors.config import VectorConfig
 

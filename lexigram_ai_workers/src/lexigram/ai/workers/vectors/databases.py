@@ -1,4 +1,4 @@
-"""The LanceDB databases below one folder: what the command line and the routes do to them."""
+"""Manage the LanceDB databases below a folder, for the command line and the REST API."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from lexigram.contracts.data.vector import CollectionInfo, VectorStoreError
 
 
 @frozen(kw_only=True)
-class Vacuumed:
-    """What a vacuum did."""
+class VacuumResult:
+    """Result of a vacuum."""
 
     database: str
     freed_bytes: int
     size_bytes: int
-    # None for a URI: its files are not here to be summed
+    # None for a URI: its files are not local
     checksum: str | None
 
 
 @frozen(kw_only=True)
-class Verified:
-    """Whether a database is as it was when its sum was written."""
+class VerifyResult:
+    """Result of comparing a database with its checksum."""
 
     database: str
     ok: bool
@@ -49,32 +49,32 @@ class Verified:
 
 
 class VectorDatabases:
-    """Lists, describes, vacuums and verifies; a database is a folder below the configured path."""
+    """Lists, describes, vacuums and verifies databases, the folders below the configured path."""
 
     def __init__(self, stores: VectorStores) -> None:
         self._stores = stores
 
     async def names(self) -> list[str]:
-        """The databases, by name."""
-        root = anyio.Path(self._root())
+        """Return the names of the databases, sorted."""
+        root = anyio.Path(self._get_root())
         if not await root.is_dir():
             return []
         return sorted([path.name async for path in root.iterdir() if await _is_database(path)])
 
     async def describe_all(self) -> list[dict[str, Any]]:
-        """Every database with its size and number of collections; a broken one with its error."""
-        return [await self._described(name) for name in await self.names()]
+        """Describe all databases with size and number of collections, or with an error."""
+        return [await self._describe(name) for name in await self.names()]
 
     async def info(self, database: str) -> dict[str, Any]:
-        """A database with its collections."""
+        """Describe a database with its collections."""
         folder = await self.folder(database)
-        collections = await self._store(database).list_collections()
+        collections = await self._get_store(database).list_collections()
         return {
             "database": database,
             "path": str(folder),
             "size_bytes": await run_sync(folder_size, folder),
             "rows": sum(found.vector_count for found in collections),
-            "collections": [_told(found) for found in collections],
+            "collections": [_describe_collection(found) for found in collections],
         }
 
     async def documents(
@@ -86,9 +86,9 @@ class VectorDatabases:
         offset: int = 0,
         filter: Mapping[str, Any] | None = None,  # noqa: A002 - the name users write
     ) -> list[dict[str, Any]]:
-        """The documents of a collection, or of all, each with how many pieces it has."""
+        """List the documents of a collection, or of all, with their number of chunks."""
         await self.folder(database)
-        store = self._store(database)
+        store = self._get_store(database)
         names = [collection] if collection else [c.name for c in await store.list_collections()]
         found: list[dict[str, Any]] = []
         for name in names:
@@ -104,12 +104,11 @@ class VectorDatabases:
         kind: ResourceLockKind,
         max_wait: float | None = 0,
         force: bool = False,
-    ) -> Vacuumed:
-        """Compact a database, remove old versions, write its sum beside it.
+    ) -> VacuumResult:
+        """Compact a database, remove old versions and write its checksum.
 
-        VectorWriterBusyError when somebody holds it for longer than ``max_wait``. ``force``
-        takes the SQL lock away from a holder that is stuck; a file lock cannot be taken from
-        a living process.
+        Raises VectorWriterBusyError if the lock is not free within ``max_wait`` seconds.
+        ``force`` releases the SQL lock first; a file lock cannot be released.
         """
         folder = None if self._remote else await self.folder(database)
         place = self._stores.path_of(database) if folder is None else folder
@@ -118,43 +117,43 @@ class VectorDatabases:
             key = await run_sync(rag_key, place)
             await self._stores.locks.force_release(key, reason=reason)
         async with hold_rag_lock(place, kind, max_wait, locks=self._stores.locks):
-            freed = await self._store(database).vacuum()
+            freed = await self._get_store(database).vacuum()
             checksum = None if folder is None else await run_sync(write_checksum, folder)
-        return Vacuumed(
+        return VacuumResult(
             database=database,
             freed_bytes=freed,
             size_bytes=0 if folder is None else await run_sync(folder_size, folder),
             checksum=checksum,
         )
 
-    async def verify(self, database: str) -> Verified:
-        """Compare the files with the sum written by the last vacuum, and open every collection."""
+    async def verify(self, database: str) -> VerifyResult:
+        """Compare the files with the checksum of the last vacuum, and open every collection."""
         folder = await self.folder(database)
         found = await run_sync(folder_checksum, folder)
         expected = await run_sync(read_checksum, folder)
         if expected is None:
-            reason = f"there is no {checksum_file(folder).name}: a vacuum writes it"
+            reason = f"{checksum_file(folder).name} does not exist; run a vacuum to write it"
         elif expected != found:
-            reason = "the files are not those the sum was made of"
+            reason = "the files differ from the checksum"
         else:
-            reason = await self._unreadable(database)
-        return Verified(
+            reason = await self._find_read_error(database)
+        return VerifyResult(
             database=database,
             ok=not reason,
-            reason=reason or "as it was summed",
+            reason=reason or "the files match the checksum",
             expected=expected,
             found=found,
         )
 
     async def folder(self, database: str) -> Path:
-        """Where a database is. Raises VectorDatabaseNotFoundError when there is none."""
-        self._root()
+        """Return the folder of a database. Raises VectorDatabaseNotFoundError."""
+        self._get_root()
         folder = Path(await run_sync(os.path.abspath, self._stores.path_of(database)))
         if not await anyio.Path(folder).is_dir():
             raise VectorDatabaseNotFoundError(
-                f"there is no database {database!r}",
+                f"unknown database {database!r}",
                 details={"database": database},
-                hint="`lexigram lancedb list` shows those that exist",
+                hint="list the databases with `lexigram lancedb list`",
             )
         return folder
 
@@ -162,44 +161,44 @@ class VectorDatabases:
     def _remote(self) -> bool:
         return "://" in self._stores.config.path
 
-    def _store(self, database: str) -> LanceVectorStore:
+    def _get_store(self, database: str) -> LanceVectorStore:
         store = self._stores.at(database)
         if not isinstance(store, LanceVectorStore):
             raise VectorStoreError(
-                f"vectors are kept by {self._stores.config.provider}, which has no such files",
-                hint="use the tools of that store",
+                f"the vector store {self._stores.config.provider} has no LanceDB databases",
+                hint="use the tools of that vector store",
             )
         return store
 
-    def _root(self) -> Path:
+    def _get_root(self) -> Path:
         if self._remote:
             raise VectorStoreError(
-                f"{self._stores.config.path} is no folder of this machine",
-                hint="only a vacuum needs no folder",
+                f"{self._stores.config.path} is not a local folder",
+                hint="run the command on the machine with the files; only vacuum works with a URI",
             )
         return Path(self._stores.config.path)
 
-    async def _described(self, name: str) -> dict[str, Any]:
+    async def _describe(self, name: str) -> dict[str, Any]:
         try:
             info = await self.info(name)
         except VectorStoreError as error:
             return {"database": name, "error": error.message}
         return {**info, "collections": len(info["collections"]), "error": None}
 
-    async def _unreadable(self, database: str) -> str:
+    async def _find_read_error(self, database: str) -> str:
         try:
-            await self._store(database).list_collections()
+            await self._get_store(database).list_collections()
         except VectorStoreError as error:
             return error.message
         return ""
 
 
-def as_data(outcome: Vacuumed | Verified) -> dict[str, Any]:
-    """An outcome for programs."""
+def as_data(outcome: VacuumResult | VerifyResult) -> dict[str, Any]:
+    """Convert a result to JSON-ready data."""
     return asdict(outcome)
 
 
-def _told(info: CollectionInfo) -> dict[str, Any]:
+def _describe_collection(info: CollectionInfo) -> dict[str, Any]:
     return {
         "name": info.name,
         "rows": info.vector_count,

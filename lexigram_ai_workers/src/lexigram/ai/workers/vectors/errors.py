@@ -1,7 +1,7 @@
-"""What can go wrong with the stores of vectors; each is a VectorStoreError of the contracts.
+"""Errors of vector stores; each is a VectorStoreError of the contracts.
 
-The first base says what the web host answers: 404, 409 or 400 instead of 503. Those that trying
-again cannot help are StepRefusedErrors: a durable step gives up at once.
+The first base class determines the HTTP status: 404, 409 or 400 instead of 503. Permanent ones are
+StepRefusedErrors, which a durable step does not retry.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class CollectionNotFoundError(NotFoundError, VectorStoreError):
 
 
 class CollectionMismatchError(VectorStoreError, StepRefusedError):
-    """A collection was made for another model, dimension or metric."""
+    """A collection has another model, dimension or metric."""
 
     code = "LEX_ERR_AIWORK_031"
 
 
 class VectorDatabaseNotFoundError(NotFoundError, VectorStoreError):
-    """No database has this name, or the name leads out of the folder."""
+    """No database has this name, or the name is invalid."""
 
     code = "LEX_ERR_AIWORK_032"
 
@@ -37,24 +37,26 @@ class VectorDataCorruptError(VectorStoreError):
 
 
 class VectorWriterBusyError(LockConflictError, VectorStoreError):
-    """Another writer kept a collection or a database for longer than the caller waits."""
+    """Another writer held the lock for longer than the caller waits."""
 
     code = "LEX_ERR_AIWORK_034"
 
 
 class VectorFilterError(DomainError, VectorStoreError, ValueError):
-    """A filter is empty, or has a value that nothing can equal."""
+    """A filter is empty or has an invalid value."""
 
     code = "LEX_ERR_AIWORK_035"
+    is_retryable = False
 
 
 class VectorRecordError(DomainError, VectorStoreError, StepRefusedError, ValueError):
-    """A record cannot be stored: its id, its vector or its metadata is wrong."""
+    """A record has an invalid id, vector or metadata."""
 
     code = "LEX_ERR_AIWORK_036"
 
 
 class SearchRefusedError(DomainError, VectorStoreError, ValueError):
-    """A search lacks what its mode goes by, or the store has no such mode."""
+    """A search lacks a required field, or its mode is not supported."""
 
     code = "LEX_ERR_AIWORK_037"
+    is_retryable = False

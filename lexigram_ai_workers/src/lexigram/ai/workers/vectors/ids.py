@@ -1,4 +1,4 @@
-"""Ids of chunks in a vector store."""
+"""Record ids of chunks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 
 def chunk_ids(chunks: Iterable[tuple[str, str, str]]) -> list[str]:
-    """An id for each chunk, given as source, heading path and text.
+    """Return the ids of chunks, each given as source, heading path and text.
 
-    The same for the same chunk of the same source, wherever it is computed, so that storing it
-    again replaces it. Equal texts of one source under one heading are numbered.
+    Ids are deterministic, so that storing a chunk again replaces it. Equal texts of a source
+    under the same heading are numbered.
     """
     seen: dict[str, int] = {}
     ids: list[str] = []

@@ -1,4 +1,4 @@
-"""The columns of a LanceDB table, and records as rows of them."""
+"""The schema of LanceDB tables, and the conversion of records to rows."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from lexigram.contracts.data.vector import (
     VectorRecord,
 )
 
-# pyarrow has no types, and those of LanceDB lag behind what it does.
+# pyarrow has no types, and those of LanceDB are incomplete.
 Arrow: TypeAlias = Any
 AsyncTable: TypeAlias = Any
 AsyncConnection: TypeAlias = Any
 
-# What the table is, kept in its schema: read back by whoever opens it.
+# The key of the collection config in the table schema.
 FACTS_KEY: Final = "lexigram"
 
-# Makes LanceDB refuse a merge that met another one on the same new ids, instead of keeping both
-# rows: two lock-free writers of the same 50 new ids left 50 rows with it and 100 without.
+# Makes LanceDB reject a merge that conflicts with another on the same new ids, instead of storing
+# both rows: two writers of the same 50 new ids without a lock left 50 rows with it, 100 without.
 _UNIQUE = {"lance-schema:unenforced-primary-key": "true"}
 
 
 def schema_of(config: CollectionConfig) -> Arrow:
-    """The columns of a new table; ``facts`` makes the rest of the metadata filterable."""
+    """Build the schema of a table; ``facts`` makes all other metadata filterable."""
     pa: Any = importlib.import_module("pyarrow")
 
-    told = {
+    facts = {
         "metric": config.distance_metric.value,
         "index_type": config.index_type.value,
         "model_id": config.model_id,
@@ -49,24 +49,24 @@ def schema_of(config: CollectionConfig) -> Arrow:
             pa.field("facts", pa.list_(pa.string())),
             pa.field("metadata", pa.string(), nullable=False),
         ],
-        metadata={FACTS_KEY: json.dumps(told)},
+        metadata={FACTS_KEY: json.dumps(facts)},
     )
 
 
 def config_of(name: str, schema: Arrow) -> CollectionConfig:
-    """What a table was made as; KeyError or ValueError when it is not one of ours."""
-    told = json.loads(schema.metadata[FACTS_KEY.encode()])
+    """Read the config of a table; KeyError or ValueError for a foreign table."""
+    facts = json.loads(schema.metadata[FACTS_KEY.encode()])
     return CollectionConfig(
         name=name,
         dimension=schema.field("vector").type.list_size,
-        distance_metric=DistanceMetric(told["metric"]),
-        index_type=IndexType(told["index_type"]),
-        model_id=told["model_id"],
+        distance_metric=DistanceMetric(facts["metric"]),
+        index_type=IndexType(facts["index_type"]),
+        model_id=facts["model_id"],
     )
 
 
 def rows_of(records: Sequence[VectorRecord], vectors: Vectors, schema: Arrow) -> Arrow:
-    """Records as one Arrow table; their vectors come as the matrix that was checked."""
+    """Convert records and the matrix of their vectors to an Arrow table."""
     pa: Any = importlib.import_module("pyarrow")
 
     columns = [columns_of(record.metadata) for record in records]
@@ -86,7 +86,7 @@ def rows_of(records: Sequence[VectorRecord], vectors: Vectors, schema: Arrow) ->
 
 
 def records_of(rows: Arrow) -> Iterable[VectorRecord]:
-    """Rows as records; of rows with one id (see the writer on shared storage), the last."""
+    """Convert rows to records; of duplicate ids (see LanceWriter) the last is used."""
     found: dict[str, VectorRecord] = {}
     for row in rows.to_pylist():
         found[row["id"]] = VectorRecord(
@@ -99,7 +99,7 @@ def records_of(rows: Arrow) -> Iterable[VectorRecord]:
 
 
 def rows_with_vectors(found: Arrow) -> list[dict[str, Any]]:
-    """Rows as mappings; vectors, where they were asked for, as arrays and not as lists."""
+    """Convert rows to mappings; vectors, if selected, stay arrays."""
     if "vector" not in found.column_names:
         rows: list[dict[str, Any]] = found.to_pylist()
         return rows
@@ -111,6 +111,6 @@ def rows_with_vectors(found: Arrow) -> list[dict[str, Any]]:
 
 
 def metadata_of(row: dict[str, Any]) -> dict[str, Any]:
-    """The metadata of a row as it was given."""
+    """Return the metadata of a row."""
     found: dict[str, Any] = json.loads(row["metadata"])
     return found

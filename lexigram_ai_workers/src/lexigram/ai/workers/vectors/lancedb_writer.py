@@ -1,4 +1,4 @@
-"""Writes to one LanceDB table: gathered into few commits, one writer at a time."""
+"""Write to a LanceDB table: batched commits under a lock."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from lexigram.ai.workers.vectors.locks import WriterLock
 from lexigram.ai.workers.vectors.records import Vectors
 from lexigram.contracts.core.lock import LockLostError
 from lexigram.contracts.data.vector import VectorRecord
+from lexigram.leasing import Coalescer
 from lexigram.observability import get_logger
-from lexigram.sql.leasing import Coalescer
 
 logger = get_logger(__name__)
 
-# Rows from which on they are made in a thread: 1,000 take some 20 ms of the event loop.
-MANY = 250
+# From so many rows the conversion runs in a thread: 1,000 rows take about 20 ms.
+THREAD_ROW_COUNT = 250
 _CALLS_PER_COMMIT = 256
 _IDS_PER_CONDITION = 1_000
 
 
 @frozen(kw_only=True)
 class Write:
-    """One call of upsert or replace: checked records, each id once."""
+    """One call of upsert or replace: validated records with unique ids."""
 
     records: Sequence[VectorRecord]
     vectors: Vectors
-    # replace(): what matches and is not among the records goes
-    instead_of: Mapping[str, Any] | None = None
+    # replace(): other records that match are deleted
+    replace_filter: Mapping[str, Any] | None = None
 
 
 class LanceWriter:
-    """``await writer.write(Write(...))``: done when a commit with it is durable.
+    """``await writer.write(Write(...))`` returns when its commit is durable.
 
-    Calls that come while a commit runs are gathered into the next one: a commit costs about 8 ms
-    whether it has 1 row or 100 (batch 1: 146 rows/s, 100: 12.6k, 10k: 43k; delete and add instead
-    of merge: 210, 7.8k, 28k). Nothing is compacted here: see LanceVectorStore.vacuum.
+    Calls during a commit share the next commit: a commit takes about 8 ms with 1 row or 100
+    (batch 1: 146 rows/s, 100: 12.6k, 10k: 43k; delete and add instead of merge: 210, 7.8k, 28k).
+    Compaction is done by LanceVectorStore.vacuum.
     """
 
     def __init__(
@@ -50,61 +50,61 @@ class LanceWriter:
         self._table = table
         self._lock = lock
         self._max_wait = max_wait
-        # The lock can be lost while its holder sleeps: then two may have committed.
+        # A suspended process may lose the SQL lock: then two writers may have committed.
         self.shared = shared
         self._commits: Coalescer[Write, int] = Coalescer(self._commit, limit=_CALLS_PER_COMMIT)
 
     async def write(self, write: Write) -> int:
-        """How many records were written."""
+        """Write records; returns their number."""
         return await self._commits.add(write)
 
-    async def alone(self, work: Callable[[], Awaitable[int]]) -> int:
-        """Do something else to the table while nobody writes; what it returns."""
+    async def run_exclusively(self, work: Callable[[], Awaitable[int]]) -> int:
+        """Run ``work`` under the lock; returns its result."""
         done = 0
         try:
-            async with self._lock.held(self._max_wait):
-                # To its end, even if the caller is cancelled or the lock lost: what LanceDB
-                # began it finishes, and only after it can be told what there is.
+            async with self._lock.hold(self._max_wait):
+                # Shielded, even if the lock is lost: LanceDB finishes a started commit, and
+                # the state is known only afterwards.
                 with anyio.CancelScope(shield=True):
                     done = await work()
         except LockLostError:
             logger.warning("lock lost while writing", table=self._table.name)
-            await self._without_doubles()
+            await self._remove_duplicates()
         return done
 
     async def _commit(self, writes: Sequence[Write]) -> Sequence[int]:
-        rows, vectors = gathered(writes)
-        filters = [write.instead_of for write in writes if write.instead_of is not None]
+        rows, vectors = merge_writes(writes)
+        filters = [write.replace_filter for write in writes if write.replace_filter is not None]
 
         async def work() -> int:
-            before = await self._latest()
-            stale = await self._stale(filters, rows)
+            before = await self._read_version()
+            stale = await self._find_stale_ids(filters, rows)
             commits = await self.merge(rows, vectors) + await self._remove(stale)
-            return await self._latest() - before - commits if self.shared else 0
+            return await self._read_version() - before - commits if self.shared else 0
 
-        # The table must have grown by exactly our commits. Else somebody wrote who had lost
-        # the lock, or we had: LanceDB lets both through when they do not seem to meet.
-        if await self.alone(work) != 0:
-            await self._without_doubles()
+        # The version must have grown by exactly our commits. Otherwise a process without the lock
+        # has written: LanceDB accepts commits that do not conflict.
+        if await self.run_exclusively(work) != 0:
+            await self._remove_duplicates()
         return [len(write.records) for write in writes]
 
     async def merge(self, rows: Mapping[str, VectorRecord], vectors: Vectors) -> int:
-        """Write rows at once, for who holds the lock; how many commits it took."""
+        """Merge rows; the caller holds the lock. Returns the number of commits."""
         if not rows:
             return 0
         given = (list(rows.values()), vectors, await self._table.schema())
-        table = await run_sync(rows_of, *given) if len(rows) > MANY else rows_of(*given)
+        table = await run_sync(rows_of, *given) if len(rows) > THREAD_ROW_COUNT else rows_of(*given)
         builder = self._table.merge_insert("id")
         await builder.when_matched_update_all().when_not_matched_insert_all().execute(table)
         return 1
 
-    async def _stale(
+    async def _find_stale_ids(
         self, filters: Sequence[Mapping[str, Any]], rows: Mapping[str, VectorRecord]
     ) -> list[str]:
-        """Ids under the filters that the new rows do not have.
+        """Return ids that match the filters and are not in the new rows.
 
-        Looked up first: merge_insert can delete what its source does not have in the same
-        commit, but then it joins the whole table (50 ms instead of 11 ms at 60k rows).
+        merge_insert could delete them in the same commit, but then it joins the whole table (50 ms
+        instead of 11 ms at 60k rows).
         """
         if not filters:
             return []
@@ -119,31 +119,33 @@ class LanceWriter:
             commits += 1
         return commits
 
-    async def _latest(self) -> int:
+    async def _read_version(self) -> int:
         if not self.shared:
             return 0
         await self._table.checkout_latest()
         return int(await self._table.version())
 
-    async def _without_doubles(self) -> None:
-        """Keep one row of each id. Safe at any time under the lock."""
+    async def _remove_duplicates(self) -> None:
+        """Delete duplicate rows, under the lock."""
         removed = 0
-        async with self._lock.held(self._max_wait):
+        async with self._lock.hold(self._max_wait):
             with anyio.CancelScope(shield=True):
-                removed = await remove_doubles(self._table)
+                removed = await remove_duplicates(self._table)
         if removed:
-            logger.warning("rows written twice were removed", table=self._table.name, rows=removed)
+            logger.warning("duplicate rows removed", table=self._table.name, rows=removed)
 
 
-def gathered(writes: Sequence[Write]) -> tuple[dict[str, VectorRecord], Vectors]:
-    """The rows all writes leave, as if they came one after the other, and their vectors."""
+def merge_writes(writes: Sequence[Write]) -> tuple[dict[str, VectorRecord], Vectors]:
+    """Combine writes as if executed one after the other; returns rows and vectors."""
     import numpy as np
 
     rows: dict[str, VectorRecord] = {}
     places: dict[str, tuple[Vectors, int]] = {}
     for write in writes:
-        if write.instead_of is not None:
-            for key in [k for k, row in rows.items() if matches(row.metadata, write.instead_of)]:
+        if write.replace_filter is not None:
+            for key in [
+                k for k, row in rows.items() if matches(row.metadata, write.replace_filter)
+            ]:
                 del rows[key]
         for index, record in enumerate(write.records):
             rows[record.id] = record
@@ -154,12 +156,12 @@ def gathered(writes: Sequence[Write]) -> tuple[dict[str, VectorRecord], Vectors]
     return rows, np.asarray(picked, dtype=np.float32)
 
 
-async def remove_doubles(table: AsyncTable) -> int:
-    """Remove all but one row of every id; how many rows went."""
+async def remove_duplicates(table: AsyncTable) -> int:
+    """Delete all but the newest row of every id; returns the number of deleted rows."""
     found = await table.query().select(["id"]).with_row_id().to_arrow()
     seen: set[str] = set()
     extra: list[int] = []
-    # From the last: the newest row of an id stays.
+    # In reverse: the newest row of an id is kept.
     pairs = list(zip(found["id"].to_pylist(), found["_rowid"].to_pylist(), strict=True))
     for key, row in sorted(pairs, key=lambda pair: pair[1], reverse=True):
         if key in seen:

@@ -1,4 +1,4 @@
-"""One writer at a time: by a file lock on a local folder, by the SQL lock on shared storage."""
+"""Write locks: a file lock for local folders, the SQL lock for shared storage."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from anyio.to_thread import run_sync
 from lexigram.ai.workers.vectors.errors import VectorWriterBusyError
 from lexigram.contracts.core.lock import LockConflictError
 from lexigram.contracts.data.locks import ResourceLockKind, ResourceLockProtocol
-from lexigram.sql.leasing import Backoff
+from lexigram.leasing import Backoff
 
 LOCK_SUFFIX: Final = ".lock"
-_RAG_TTL = 300.0  # seconds; refreshed while it is held, so this is for holders that died
+_RAG_TTL = 300.0  # seconds; the lease is renewed while the lock is held
 
 
 class WriterLock(Protocol):
-    """Keeps other writers of one thing away."""
+    """An exclusive lock for writers."""
 
-    def held(self, max_wait: float | None) -> AbstractAsyncContextManager[None]:
-        """Hold it; VectorWriterBusyError, naming the holder, after ``max_wait`` seconds."""
+    def hold(self, max_wait: float | None) -> AbstractAsyncContextManager[None]:
+        """Hold the lock; VectorWriterBusyError with the holder after ``max_wait`` seconds."""
         ...
 
 
 def rag_key(db_path: str | Path) -> str:
-    """The resource key of a database: what ``store`` steps are stamped with."""
+    """Return the resource key of a database, as used by ``store`` steps."""
     text = str(db_path)
-    # As durable runs stamp it: made absolute without following links.
+    # As in durable runs: absolute, with links unresolved.
     return f"rag:{text if '://' in text else os.path.abspath(text)}"  # noqa: PTH100
 
 
@@ -47,26 +47,26 @@ async def hold_rag_lock(
     *,
     locks: ResourceLockProtocol | None = None,
 ) -> AsyncGenerator[None]:
-    """Keep ``store`` steps and vacuums of other processes away from a database.
+    """Exclude ``store`` steps and vacuums of other processes from a database.
 
-    With ``locks`` it is the row that durable runs go by, refreshed through the block; without,
-    a file lock beside the database, for processes that use no SQL. Waits up to ``max_wait``
-    seconds (None: for ever, 0: not at all), then raises VectorWriterBusyError, a TimeoutError
-    that names the holder. A block that lost the lock is cancelled and LockLostError raised.
+    With ``locks`` it holds the SQL lock of durable runs and renews it during the block; without,
+    a file lock beside the database, for processes without SQL. Waits up to ``max_wait`` seconds
+    (None: no limit, 0: no wait), then raises VectorWriterBusyError, a TimeoutError with the
+    holder. If the lock is lost, the block is cancelled and LockLostError raised.
     """
     lock: WriterLock = (
         FileLock(Path(f"{db_path}.rag{LOCK_SUFFIX}"), str(db_path))
         if locks is None
         else SqlLock(locks, await run_sync(rag_key, db_path), kind=holder_kind, ttl=_RAG_TTL)
     )
-    async with lock.held(max_wait):
+    async with lock.hold(max_wait):
         yield
 
 
 class FileLock:
-    """``flock`` on a file. The kernel frees it when the process dies; a stopped one keeps it.
+    """``flock`` on a file; the kernel releases it when the process exits, not when it is suspended.
 
-    Two of them exclude each other inside one process too: each opens the file by itself.
+    It also excludes other FileLocks of the same process, as each opens the file separately.
     """
 
     def __init__(self, path: Path, what: str) -> None:
@@ -74,16 +74,16 @@ class FileLock:
         self._what = what
 
     @asynccontextmanager
-    async def held(self, max_wait: float | None) -> AsyncGenerator[None]:
-        """Hold it; polls, because a thread that waits in flock() could not be cancelled."""
+    async def hold(self, max_wait: float | None) -> AsyncGenerator[None]:
+        """Hold the lock; polls, because a thread in flock() could not be cancelled."""
         descriptor = await run_sync(self._open)
         try:
-            await self._acquired(descriptor, max_wait)
+            await self._acquire(descriptor, max_wait)
             yield
         finally:
-            os.close(descriptor)  # which also unlocks
+            os.close(descriptor)  # closing releases the lock
 
-    async def _acquired(self, descriptor: int, max_wait: float | None) -> None:
+    async def _acquire(self, descriptor: int, max_wait: float | None) -> None:
         if await run_sync(_try_lock, descriptor):
             return
         if max_wait != 0:
@@ -95,7 +95,7 @@ class FileLock:
                     if await run_sync(_try_lock, descriptor):
                         return
         holder = await run_sync(_read_holder, descriptor)
-        raise _busy(self._what, holder, max_wait)
+        raise _busy_error(self._what, holder, max_wait)
 
     def _open(self) -> int:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ class FileLock:
 
 
 class SqlLock:
-    """A row of ``ResourceLockProtocol``: for storage that several machines write to."""
+    """A lock of ``ResourceLockProtocol``, for storage shared by several machines."""
 
     def __init__(
         self,
@@ -119,22 +119,22 @@ class SqlLock:
         self._ttl = ttl
 
     @asynccontextmanager
-    async def held(self, max_wait: float | None) -> AsyncGenerator[None]:
-        """Hold it, refreshed; LockLostError when it was lost meanwhile."""
+    async def hold(self, max_wait: float | None) -> AsyncGenerator[None]:
+        """Hold and renew the lock; LockLostError if it was lost."""
         waiting = self._locks.hold(
-            self._key, kind=self._kind, ttl=self._ttl, max_wait=max_wait, meta=_holder()
+            self._key, kind=self._kind, ttl=self._ttl, max_wait=max_wait, meta=_describe_holder()
         )
         async with contextlib.AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(waiting)
             except LockConflictError as error:
                 raise VectorWriterBusyError(
-                    error.message, details=error.details, hint=_HINT
+                    error.message, details=error.details, hint=_BUSY_HINT
                 ) from error
             yield
 
 
-_HINT = "wait longer, or look why that process does not go on"
+_BUSY_HINT = "wait longer, or check whether that process hangs"
 
 
 def _try_lock(descriptor: int) -> bool:
@@ -142,8 +142,8 @@ def _try_lock(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    # For whoever waits in vain. Only the holder writes; a reader may see an older one's note.
-    note = json.dumps(_holder()).encode()
+    # For error messages of other processes; only the holder writes it, a reader may see an old one.
+    note = json.dumps(_describe_holder()).encode()
     os.pwrite(descriptor, note, 0)
     os.ftruncate(descriptor, len(note))
     return True
@@ -157,13 +157,13 @@ def _read_holder(descriptor: int) -> dict[str, Any]:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
-def _holder() -> dict[str, Any]:
+def _describe_holder() -> dict[str, Any]:
     return {"pid": os.getpid(), "host": socket.gethostname()}
 
 
-def _busy(what: str, holder: dict[str, Any], max_wait: float | None) -> VectorWriterBusyError:
+def _busy_error(what: str, holder: dict[str, Any], max_wait: float | None) -> VectorWriterBusyError:
     who = f"process {holder.get('pid')} on {holder.get('host')}" if holder else "another process"
     time = f" for {max_wait:g} s" if max_wait else ""
     return VectorWriterBusyError(
-        f"{what} is being written by {who}{time}", details={"what": what, **holder}, hint=_HINT
+        f"{what} is locked by {who}{time}", details={"what": what, **holder}, hint=_BUSY_HINT
     )

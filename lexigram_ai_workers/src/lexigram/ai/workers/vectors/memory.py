@@ -1,4 +1,4 @@
-"""Vectors in memory, for tests and stubs: all that the contract says, nothing kept."""
+"""The in-memory vector store, for tests and stubs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from lexigram.ai.workers.vectors.errors import CollectionNotFoundError
 from lexigram.ai.workers.vectors.filters import check_filter, matches
 from lexigram.ai.workers.vectors.records import (
     Vectors,
+    check_compatible,
     check_config,
+    check_matches,
     check_query,
-    check_same,
-    check_under,
-    checked,
-    evolved,
+    check_records,
     json_of,
-    last_of_each,
+    keep_last_by_id,
+    replace_metadata,
 )
-from lexigram.ai.workers.vectors.scores import best_of, fused, similarity
+from lexigram.ai.workers.vectors.scores import best_of, fuse_scores, similarity
 from lexigram.contracts.core.health import HealthCheckResult
 from lexigram.contracts.data.vector import (
     CollectionConfig,
@@ -41,98 +41,99 @@ from lexigram.contracts.data.vector import (
     VectorRecord,
 )
 
-# Of BM25: how fast a word repeated stops counting, and how much a long text is held against it.
+# Parameters of BM25: term frequency saturation and length normalization.
 _K1, _B = 1.2, 0.75
 _WORD = re.compile(r"\w+")
 
 
 class MemoryVectorStore(StoreBase):
-    """Collections in memory; every vector is compared, so searches are exact."""
+    """Implements VectorStoreProtocol in memory; searches are exact."""
 
     def __init__(self, *, dense_weight: float = 0.7) -> None:
         self._dense_weight = dense_weight
         self._collections: dict[str, MemoryCollection] = {}
 
     async def connect(self) -> None:
-        """Nothing to open."""
+        """Do nothing: there is no connection."""
 
     async def disconnect(self) -> None:
-        """Nothing to let go of: what is stored stays."""
+        """Do nothing: the records are kept."""
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
-        """Always HEALTHY: it cannot fail."""
+        """Always HEALTHY."""
         return HealthCheckResult(
             component="vectors.memory", message=f"{len(self._collections)} collections"
         )
 
     async def list_collections(self) -> Sequence[CollectionInfo]:
-        """All collections, by name."""
+        """List all collections, sorted by name."""
         return [self._collections[name].info() for name in sorted(self._collections)]
 
     async def create_collection(self, config: CollectionConfig) -> MemoryCollection:
-        """Make a collection; an equal one that exists is returned."""
+        """Create a collection; an existing equal collection is returned."""
         check_config(config)
         if config.index_type not in {IndexType.AUTO, IndexType.FLAT}:
             raise VectorIndexError(
-                f"memory builds no index {config.index_type.value}", hint="use auto or flat"
+                f"the memory store does not support the index type {config.index_type.value}",
+                hint="use auto or flat",
             )
         made = MemoryCollection(config, self._dense_weight)
         found = self._collections.setdefault(config.name, made)
-        check_same(config, found)
+        check_compatible(config, found)
         return found
 
     async def delete_collection(self, name: str) -> bool:
-        """Remove a collection with all it holds."""
+        """Delete a collection with all records."""
         return self._collections.pop(name, None) is not None
 
     async def collection_exists(self, name: str) -> bool:
-        """True when there is such a collection."""
+        """True if the collection exists."""
         return name in self._collections
 
     async def get_collection(self, name: str) -> MemoryCollection:
-        """The collection. Raises CollectionNotFoundError when there is none."""
+        """Return a collection. Raises CollectionNotFoundError."""
         try:
             return self._collections[name]
         except KeyError:
             raise CollectionNotFoundError(
-                f"there is no collection {name!r} in memory", details={"collection": name}
+                f"unknown collection {name!r} in memory", details={"collection": name}
             ) from None
 
 
 @frozen(kw_only=True)
-class _Kept:
-    """A record as text and numbers, so that nobody outside holds a part of it."""
+class _StoredRecord:
+    """A record as copies of its values, so that callers cannot change it."""
 
     vector: Vectors
     metadata: str
     content: str | None
 
-    def told(self) -> dict[str, Any]:
+    def read_metadata(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.metadata)
         return found
 
 
 class MemoryCollection(CollectionBase):
-    """One collection."""
+    """A collection in memory."""
 
     def __init__(self, config: CollectionConfig, dense_weight: float) -> None:
         super().__init__(config)
         self._dense_weight = dense_weight
-        self._records: dict[str, _Kept] = {}
+        self._records: dict[str, _StoredRecord] = {}
 
     async def upsert(self, records: Sequence[VectorRecord]) -> UpsertResult:
-        """Write records, replacing those with the same id."""
-        unique = last_of_each(records)
-        vectors = checked(unique, self)
-        kept = {
-            record.id: _Kept(
+        """Write records; records with the same id are replaced."""
+        unique = keep_last_by_id(records)
+        vectors = check_records(unique, self)
+        stored = {
+            record.id: _StoredRecord(
                 vector=vector.copy(),
                 metadata=json_of(record.metadata, record.id),
                 content=record.content,
             )
             for record, vector in zip(unique, vectors, strict=True)
         }
-        self._records.update(kept)
+        self._records.update(stored)
         return UpsertResult(len(unique))
 
     async def replace(
@@ -140,54 +141,54 @@ class MemoryCollection(CollectionBase):
         filter: Mapping[str, Any],  # noqa: A002 - the name users write
         records: Sequence[VectorRecord],
     ) -> UpsertResult:
-        """Make ``records`` all there is under the filter."""
+        """Replace all records that match the filter."""
         check_filter(filter)
-        check_under(records, filter)
+        check_matches(records, filter)
         written = await self.upsert(records)
         new = {record.id for record in records}
-        await self.delete([key for key in self._matching(filter) if key not in new])
+        await self.delete([key for key in self._match(filter) if key not in new])
         return written
 
     async def search(self, query: SearchQuery) -> Sequence[SearchResult]:
-        """The best, best first."""
+        """Search; returns results, best first."""
         check_query(query, self)
-        ids = list(self._records) if not query.filter else self._matching(query.filter)
+        ids = list(self._records) if not query.filter else self._match(query.filter)
         scores = self._scores(query, ids)
         return [self._result(key, scores[key], query) for key in best_of(scores, query)]
 
     async def get(self, ids: Sequence[str]) -> Sequence[VectorRecord]:
-        """The records that are there."""
+        """Return the existing records."""
         return [self._record(key) for key in dict.fromkeys(ids) if key in self._records]
 
     async def delete(self, ids: Sequence[str]) -> DeleteResult:
-        """Remove records; unknown ids are not counted."""
+        """Delete records; unknown ids are not counted."""
         return DeleteResult(sum(self._records.pop(key, None) is not None for key in ids))
 
     async def delete_by_filter(
         self,
         filter: Mapping[str, Any],  # noqa: A002 - the name users write
     ) -> DeleteResult:
-        """Remove what matches."""
+        """Delete the matching records."""
         check_filter(filter)
-        return await self.delete(self._matching(filter))
+        return await self.delete(self._match(filter))
 
     async def update_metadata(
         self,
         id: str,  # noqa: A002 - the name users write
         metadata: Mapping[str, Any],
     ) -> bool:
-        """Replace the metadata of a record; False when it is unknown."""
+        """Replace the metadata of a record; False if it is unknown."""
         if id not in self._records:
             return False
-        await self.upsert([evolved(self._record(id), metadata)])
+        await self.upsert([replace_metadata(self._record(id), metadata)])
         return True
 
     async def count(self) -> int:
-        """How many records there are."""
+        """Return the number of records."""
         return len(self._records)
 
     def info(self) -> CollectionInfo:
-        """What the collection is."""
+        """Return information about the collection."""
         return CollectionInfo(
             name=self.name,
             dimension=self.dimension,
@@ -198,26 +199,28 @@ class MemoryCollection(CollectionBase):
             model_id=self.model_id,
         )
 
-    def _matching(self, wanted: Mapping[str, Any]) -> list[str]:
-        return [key for key, kept in self._records.items() if matches(kept.told(), wanted)]
+    def _match(self, wanted: Mapping[str, Any]) -> list[str]:
+        return [
+            key for key, stored in self._records.items() if matches(stored.read_metadata(), wanted)
+        ]
 
     def _scores(self, query: SearchQuery, ids: Sequence[str]) -> Mapping[str, float]:
         if query.mode is SearchMode.TEXT:
-            return self._by_words(query.text or "", ids)
-        dense = self._by_vector(query.vector, ids)
+            return self._score_words(query.text or "", ids)
+        dense = self._score_vectors(query.vector, ids)
         if query.mode is SearchMode.DENSE:
             return dense
-        return fused(dense, self._by_words(query.text or "", ids), self._dense_weight)
+        return fuse_scores(dense, self._score_words(query.text or "", ids), self._dense_weight)
 
-    def _by_vector(self, vector: Sequence[float], ids: Sequence[str]) -> dict[str, float]:
+    def _score_vectors(self, vector: Sequence[float], ids: Sequence[str]) -> dict[str, float]:
         if not ids:
             return {}
         matrix = np.stack([self._records[key].vector for key in ids])
         scores = similarity(matrix, np.asarray(vector, dtype=np.float32), self.distance_metric)
         return {key: float(score) for key, score in zip(ids, scores, strict=True)}
 
-    def _by_words(self, text: str, ids: Sequence[str]) -> dict[str, float]:
-        """BM25 over the texts asked for; those with none of the words are left out."""
+    def _score_words(self, text: str, ids: Sequence[str]) -> dict[str, float]:
+        """Score texts with BM25; texts without any of the words are omitted."""
         texts = {key: _words(self._records[key].content) for key in ids}
         average = sum(map(len, texts.values())) / len(texts) if texts else 0.0
         scores: dict[str, float] = {}
@@ -230,9 +233,12 @@ class MemoryCollection(CollectionBase):
         return scores
 
     def _record(self, key: str) -> VectorRecord:
-        kept = self._records[key]
+        stored = self._records[key]
         return VectorRecord(
-            id=key, vector=kept.vector.tolist(), metadata=kept.told(), content=kept.content
+            id=key,
+            vector=stored.vector.tolist(),
+            metadata=stored.read_metadata(),
+            content=stored.content,
         )
 
     def _result(self, key: str, score: float, query: SearchQuery) -> SearchResult:

@@ -1,4 +1,4 @@
-"""Vectors in Qdrant: a server, or its local mode in a folder."""
+"""The Qdrant vector store: a server, or its local mode in a folder."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import anyio
 import numpy as np
 from anyio.to_thread import run_sync
 
-from lexigram.ai.workers.vectors.base import CollectionBase, StoreBase, health_by
+from lexigram.ai.workers.vectors.base import CollectionBase, StoreBase, check_health_with
 from lexigram.ai.workers.vectors.errors import CollectionNotFoundError, SearchRefusedError
-from lexigram.ai.workers.vectors.filters import all_facts, check_filter, wanted_facts
+from lexigram.ai.workers.vectors.filters import all_facts, check_filter, filter_facts
 from lexigram.ai.workers.vectors.records import (
+    check_compatible,
     check_config,
+    check_matches,
     check_query,
-    check_same,
-    check_under,
-    checked,
-    evolved,
+    check_records,
     json_of,
-    last_of_each,
+    keep_last_by_id,
+    replace_metadata,
 )
 from lexigram.contracts.core.errors import LexigramError
 from lexigram.contracts.core.health import HealthCheckResult
@@ -56,16 +56,16 @@ _METRICS: Final = {
     DistanceMetric.MANHATTAN: "Manhattan",
 }
 _INDEXES: Final = (IndexType.AUTO, IndexType.FLAT, IndexType.HNSW)
-# A point is known by a UUID; this makes one of our ids, the same everywhere.
+# Qdrant ids are UUIDs; they are derived from record ids with this namespace.
 _NAMESPACE: Final = uuid.UUID("8f5d3a52-6f0e-5d0e-9d2f-2d1a6f1f7c11")
 _BATCH = 500  # points in one request
 
 
 class QdrantVectorStore(StoreBase):
-    """The collections of a server (``url``) or of a folder (``path``).
+    """Implements VectorStoreProtocol with a Qdrant server (``url``) or a folder (``path``).
 
-    Ids are unique by Qdrant itself, so no lock is taken. A folder belongs to one process at a
-    time: the second one is refused.
+    Qdrant guarantees unique ids, so no lock is needed. A folder can be opened by one process at
+    a time.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class QdrantVectorStore(StoreBase):
         self._api_key = api_key
         self._path = path
         self._client: QdrantClient | None = None
-        # The local mode is not made for threads; a server is.
+        # The local mode is not thread-safe.
         self._limiter = anyio.CapacityLimiter(1 if url is None else 8)
         self._opening = anyio.Lock()
         self.replacing = anyio.Lock()
@@ -87,61 +87,61 @@ class QdrantVectorStore(StoreBase):
                 self._client = await run_sync(self._open, limiter=self._limiter)
 
     async def disconnect(self) -> None:
-        """Let go of the store; the next use opens it again."""
+        """Close the store; the next use opens it again."""
         client, self._client = self._client, None
         if client is not None:
             await run_sync(client.close, limiter=self._limiter)
 
     async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:
-        """HEALTHY when the collections can be listed."""
+        """HEALTHY if the collections can be listed."""
 
-        async def look() -> str:
+        async def probe() -> str:
             await self.call(lambda client: client.get_collections())
             return "the collections can be listed"
 
-        return await health_by(look, "vectors.qdrant", timeout)
+        return await check_health_with(probe, "vectors.qdrant", timeout)
 
     async def list_collections(self) -> Sequence[CollectionInfo]:
-        """All collections, by name."""
+        """List all collections, sorted by name."""
         found = await self.call(lambda client: client.get_collections())
         names = sorted(collection.name for collection in found.collections)
         return [await (await self.get_collection(name)).info() for name in names]
 
     async def create_collection(self, config: CollectionConfig) -> QdrantCollection:
-        """Make a collection; an equal one that exists is returned."""
+        """Create a collection; an existing equal collection is returned."""
         check_config(config)
         if config.index_type not in _INDEXES:
             raise VectorIndexError(
-                f"Qdrant builds no index {config.index_type.value}",
+                f"the Qdrant store does not support the index type {config.index_type.value}",
                 hint=f"use {', '.join(_INDEXES)}",
             )
         if not await self.collection_exists(config.name):
             await self._create(config)
         found = await self.get_collection(config.name)
-        check_same(config, found)
+        check_compatible(config, found)
         return found
 
     async def delete_collection(self, name: str) -> bool:
-        """Remove a collection with all it holds."""
+        """Delete a collection with all records."""
         if not await self.collection_exists(name):
             return False
-        return await self.call(lambda client: client.delete_collection(name))
+        return await self.call(partial(_delete, name))
 
     async def collection_exists(self, name: str) -> bool:
-        """True when there is such a collection."""
+        """True if the collection exists."""
         return await self.call(lambda client: client.collection_exists(name))
 
     async def get_collection(self, name: str) -> QdrantCollection:
-        """The collection. Raises CollectionNotFoundError when there is none."""
+        """Return a collection. Raises CollectionNotFoundError."""
         if not await self.collection_exists(name):
             raise CollectionNotFoundError(
-                f"there is no collection {name!r} in Qdrant", details={"collection": name}
+                f"unknown collection {name!r} in Qdrant", details={"collection": name}
             )
         found = await self.call(lambda client: client.get_collection(name))
         return QdrantCollection(self, _config_of(name, found))
 
     async def call(self, work: Callable[[QdrantClient], T]) -> T:
-        """Do something with the client in a thread; its errors become ours."""
+        """Run ``work`` with the client in a thread; errors become VectorStoreErrors."""
         await self.connect()
         client = self._client
         assert client is not None  # connect() made it
@@ -150,7 +150,7 @@ class QdrantVectorStore(StoreBase):
         except LexigramError:
             raise
         except Exception as error:
-            # The client raises what httpx, grpc, pydantic and its local mode raise.
+            # The client raises errors of httpx, grpc, pydantic and its local mode.
             raise VectorStoreError(f"Qdrant failed: {error}") from error
 
     def _open(self) -> QdrantClient:
@@ -166,8 +166,8 @@ class QdrantVectorStore(StoreBase):
             )
         except (RuntimeError, OSError, ValueError) as error:
             raise VectorStoreError(
-                f"Qdrant cannot be opened at {self._url or self._path}: {error}",
-                hint="a folder belongs to one process at a time; several need a server",
+                f"cannot open Qdrant at {self._url or self._path}: {error}",
+                hint="use a Qdrant server for several processes; a folder is for one process at a time",
             ) from error
         return client
 
@@ -175,7 +175,7 @@ class QdrantVectorStore(StoreBase):
         from qdrant_client import models
 
         def create(client: QdrantClient) -> bool:
-            # Another process may just have made it.
+            # Another process may have created it meanwhile.
             return client.collection_exists(config.name) or client.create_collection(
                 config.name,
                 vectors_config=models.VectorParams(
@@ -190,7 +190,7 @@ class QdrantVectorStore(StoreBase):
             )
 
         await self.call(create)
-        if self._url is not None:  # the local mode has no indexes, and says so in a warning
+        if self._url is not None:  # the local mode has no indexes and warns about them
             await self.call(
                 lambda client: client.create_payload_index(
                     config.name, "facts", models.PayloadSchemaType.KEYWORD
@@ -199,16 +199,16 @@ class QdrantVectorStore(StoreBase):
 
 
 class QdrantCollection(CollectionBase):
-    """One collection."""
+    """A collection in Qdrant."""
 
     def __init__(self, store: QdrantVectorStore, config: CollectionConfig) -> None:
         super().__init__(config)
         self._store = store
 
     async def upsert(self, records: Sequence[VectorRecord]) -> UpsertResult:
-        """Write records, replacing those with the same id."""
-        unique = last_of_each(records)
-        vectors = checked(unique, self)
+        """Write records; records with the same id are replaced."""
+        unique = keep_last_by_id(records)
+        vectors = check_records(unique, self)
         points = [_point(record, vector) for record, vector in zip(unique, vectors, strict=True)]
         for start in range(0, len(points), _BATCH):
             batch = points[start : start + _BATCH]
@@ -220,24 +220,24 @@ class QdrantCollection(CollectionBase):
         filter: Mapping[str, Any],  # noqa: A002 - the name users write
         records: Sequence[VectorRecord],
     ) -> UpsertResult:
-        """Make ``records`` all there is under the filter: write them, then remove the others."""
+        """Replace all records that match the filter: write ``records``, then delete the others."""
         check_filter(filter)
-        check_under(records, filter)
+        check_matches(records, filter)
         async with self._store.replacing:
-            # Looked up before writing: of two processes that replace at one time neither
-            # removes what the other wrote. What both wrote stays, until the next replace.
+            # Looked up before writing, so that concurrent replaces do not delete records of each
+            # other. Both results remain until the next replace.
             before = await self._call(lambda client: _ids_under(client, self.name, filter))
             written = await self.upsert(records)
             await self.delete(sorted(before - {record.id for record in records}))
         return written
 
     async def search(self, query: SearchQuery) -> Sequence[SearchResult]:
-        """The nearest, best first; searches by words are refused."""
+        """Search by vector; returns results, best first. Keyword searches are not supported."""
         check_query(query, self)
         if query.mode is not SearchMode.DENSE:
             raise SearchRefusedError(
-                f"Qdrant has no {query.mode.value} search here",
-                hint="use the dense mode, or LanceDB",
+                f"the Qdrant store does not support {query.mode.value} searches",
+                hint="use the mode dense, or LanceDB",
             )
         answer = await self._call(
             lambda client: client.query_points(
@@ -253,15 +253,17 @@ class QdrantCollection(CollectionBase):
         return [r for r in results if query.min_score is None or r.score >= query.min_score]
 
     async def get(self, ids: Sequence[str]) -> Sequence[VectorRecord]:
-        """The records that are there."""
-        wanted = [_point_id(key) for key in ids]
+        """Return the existing records."""
+        point_ids = [_point_id(key) for key in ids]
         found = await self._call(
-            lambda client: client.retrieve(self.name, wanted, with_payload=True, with_vectors=True)
+            lambda client: client.retrieve(
+                self.name, point_ids, with_payload=True, with_vectors=True
+            )
         )
         return [
             VectorRecord(
                 id=point.payload["id"],
-                vector=_as_given(point),
+                vector=_restore_length(point),
                 metadata=point.payload["metadata"],
                 content=point.payload["content"],
             )
@@ -269,19 +271,19 @@ class QdrantCollection(CollectionBase):
         ]
 
     async def delete(self, ids: Sequence[str]) -> DeleteResult:
-        """Remove records; unknown ids are not counted."""
+        """Delete records; unknown ids are not counted."""
         from qdrant_client import models
 
         if not ids:
             return DeleteResult(0)
-        wanted: list[Any] = [_point_id(key) for key in ids]
-        return await self._delete(models.Filter(must=[models.HasIdCondition(has_id=wanted)]))
+        point_ids: list[Any] = [_point_id(key) for key in ids]
+        return await self._delete(models.Filter(must=[models.HasIdCondition(has_id=point_ids)]))
 
     async def delete_by_filter(
         self,
         filter: Mapping[str, Any],  # noqa: A002 - the name users write
     ) -> DeleteResult:
-        """Remove what matches."""
+        """Delete the matching records."""
         check_filter(filter)
         return await self._delete(_filter(filter))
 
@@ -290,25 +292,25 @@ class QdrantCollection(CollectionBase):
         id: str,  # noqa: A002 - the name users write
         metadata: Mapping[str, Any],
     ) -> bool:
-        """Replace the metadata of a record; False when it is unknown."""
+        """Replace the metadata of a record; False if it is unknown."""
         found = await self.get([id])
         if not found:
             return False
-        await self.upsert([evolved(found[0], metadata)])
+        await self.upsert([replace_metadata(found[0], metadata)])
         return True
 
     async def count(self) -> int:
-        """How many records there are."""
+        """Return the number of records."""
         return int((await self._call(lambda client: client.count(self.name, exact=True))).count)
 
     async def info(self) -> CollectionInfo:
-        """What the collection is."""
+        """Return information about the collection."""
         found = await self._call(lambda client: client.get_collection(self.name))
         return CollectionInfo(
             name=self.name,
             dimension=self.dimension,
             distance_metric=self.distance_metric,
-            index_type=self.made_as.index_type,
+            index_type=self.collection_config.index_type,
             vector_count=await self.count(),
             state=_STATES.get(str(found.status.value), IndexState.ERROR),
             model_id=self.model_id,
@@ -332,12 +334,22 @@ class QdrantCollection(CollectionBase):
             id=payload["id"],
             score=1.0 / (1.0 + point.score) if far else point.score,
             metadata=payload["metadata"] if query.include_metadata else {},
-            vector=_as_given(point) if query.include_vectors else None,
+            vector=_restore_length(point) if query.include_vectors else None,
             content=payload["content"],
         )
 
 
 _STATES = {"green": IndexState.READY, "yellow": IndexState.UPDATING, "grey": IndexState.UPDATING}
+
+
+def _delete(name: str, client: QdrantClient) -> bool:
+    # The local mode deletes a collection without closing its file.
+    local: Any = getattr(client, "_client", None)
+    kept = getattr(local, "collections", {}).get(name)
+    deleted = client.delete_collection(name)
+    if kept is not None:
+        kept.close()
+    return deleted
 
 
 def _upsert(name: str, points: list[models.PointStruct], client: QdrantClient) -> None:
@@ -351,19 +363,19 @@ def _point_id(key: str) -> str:
 def _point(record: VectorRecord, vector: Any) -> models.PointStruct:
     from qdrant_client import models
 
-    json_of(record.metadata, record.id)  # the client would send what is no JSON as text
+    json_of(record.metadata, record.id)  # the client would convert other values to text
     payload = {
         "id": record.id,
         "content": record.content,
         "metadata": dict(record.metadata),
         "facts": all_facts(record.metadata),
-        # With the metric cosine Qdrant keeps directions only.
+        # With the metric cosine Qdrant stores normalized vectors.
         "length": float(np.linalg.norm(vector)),
     }
     return models.PointStruct(id=_point_id(record.id), vector=vector.tolist(), payload=payload)
 
 
-def _as_given(point: Any) -> list[float]:
+def _restore_length(point: Any) -> list[float]:
     vector = np.asarray(point.vector, dtype=np.float32)
     kept = float(np.linalg.norm(vector))
     scale = point.payload["length"] / kept if kept else 1.0
@@ -371,23 +383,23 @@ def _as_given(point: Any) -> list[float]:
     return given
 
 
-def _filter(wanted: Mapping[str, Any]) -> models.Filter:
+def _filter(point_ids: Mapping[str, Any]) -> models.Filter:
     from qdrant_client import models
 
     return models.Filter(
         must=[
             models.FieldCondition(key="facts", match=models.MatchAny(any=facts))
-            for facts in wanted_facts(wanted)
+            for facts in filter_facts(point_ids)
         ]
     )
 
 
-def _ids_under(client: QdrantClient, name: str, wanted: Mapping[str, Any]) -> set[str]:
+def _ids_under(client: QdrantClient, name: str, point_ids: Mapping[str, Any]) -> set[str]:
     found: set[str] = set()
     place: Any = None
     while True:
         points, place = client.scroll(
-            name, scroll_filter=_filter(wanted), limit=_BATCH, offset=place, with_payload=["id"]
+            name, scroll_filter=_filter(point_ids), limit=_BATCH, offset=place, with_payload=["id"]
         )
         found |= {point.payload["id"] for point in points if point.payload}
         if place is None:
@@ -396,16 +408,16 @@ def _ids_under(client: QdrantClient, name: str, wanted: Mapping[str, Any]) -> se
 
 def _config_of(name: str, found: models.CollectionInfo) -> CollectionConfig:
     vectors = found.config.params.vectors
-    told = found.config.metadata or {}
+    metadata = found.config.metadata or {}
     metrics = {theirs: ours for ours, theirs in _METRICS.items()}
     if vectors is None or isinstance(vectors, Mapping):
         raise VectorStoreError(
-            f"collection {name!r} was not made by this store: it has several kinds of vectors"
+            f"collection {name!r} was not created by this store: it has several named vectors"
         )
     return CollectionConfig(
         name=name,
         dimension=vectors.size,
         distance_metric=metrics[vectors.distance.value],
-        index_type=IndexType(told.get("index_type", IndexType.AUTO)),
-        model_id=told.get("model_id"),
+        index_type=IndexType(metadata.get("index_type", IndexType.AUTO)),
+        model_id=metadata.get("model_id"),
     )

@@ -1,4 +1,4 @@
-"""The routes ``/api/v1/lancedb``: list, info, documents, vacuum."""
+"""REST API ``/api/v1/lancedb``: list, info, documents, vacuum."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from fastapi import APIRouter, Query
 from lexigram.ai.workers.vectors.choose import VectorStores
 from lexigram.ai.workers.vectors.databases import VectorDatabases, as_data
 from lexigram.ai.workers.vectors.errors import VectorFilterError
+from lexigram.ai.workers.vectors.records import MAX_NAME_LENGTH
 from lexigram.contracts.core.di import ContainerResolverProtocol
 from lexigram.contracts.data.locks import ResourceLockKind
 from lexigram.di.errors import ModuleVisibilityError, UnresolvableDependencyError
 
-Database = Annotated[str, Query(alias="db", min_length=1, description="The database.")]
+Database = Annotated[
+    str, Query(alias="db", min_length=1, max_length=255, description="Name of the database.")
+]
 
-# Seconds a request waits for a writer to end; then 409.
+# seconds to wait for the lock; then 409
 _MAX_WAIT = 5.0
 
 
 class LanceDbRouteContributor:
-    """Brings the routes to hosts whose application has vector stores."""
+    """Adds the routes to web hosts whose application has vector stores."""
 
     @property
     def contributor_id(self) -> str:
@@ -30,7 +33,7 @@ class LanceDbRouteContributor:
         return "lancedb"
 
     def get_routers(self, container: ContainerResolverProtocol) -> Sequence[Any]:
-        """The router; none where nobody exported VectorStores."""
+        """Return the router, if VectorStores are available."""
         try:
             stores = container.get(VectorStores)
         except (UnresolvableDependencyError, ModuleVisibilityError):
@@ -39,56 +42,59 @@ class LanceDbRouteContributor:
 
 
 def lancedb_router(stores: VectorStores) -> APIRouter:
-    """The routes over the databases of these stores."""
+    """Create the router for the databases of these stores."""
     databases = VectorDatabases(stores)
     router = APIRouter(prefix="/api/v1/lancedb", tags=["lancedb"])
 
     @router.get("/list")
     async def list_databases() -> list[dict[str, Any]]:
-        """Every database with its size and its number of collections."""
+        """List databases with size and number of collections."""
         return await databases.describe_all()
 
     @router.get("/info")
     async def info(database: Database) -> dict[str, Any]:
-        """A database with its collections: rows, model, dimension, index."""
+        """Describe a database: collections with rows, model, dimension, index."""
         return await databases.info(database)
 
     @router.get("/documents")
     async def documents(
         database: Database,
-        collection: str | None = None,
+        collection: Annotated[str | None, Query(min_length=1, max_length=MAX_NAME_LENGTH)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-        offset: Annotated[int, Query(ge=0)] = 0,
+        offset: Annotated[int, Query(ge=0, le=2**63 - 1)] = 0,
         wanted: Annotated[
-            str | None, Query(alias="filter", description='JSON: {"source": "manuals"}')
+            str | None,
+            Query(alias="filter", max_length=8192, description='JSON: {"source": "manuals"}'),
         ] = None,
     ) -> list[dict[str, Any]]:
-        """The documents of a database, each with how many pieces it has."""
+        """List the documents of a database with their number of chunks."""
         return await databases.documents(
-            database, collection=collection, limit=limit, offset=offset, filter=_parsed(wanted)
+            database,
+            collection=collection,
+            limit=limit,
+            offset=offset,
+            filter=_parse_filter(wanted),
         )
 
     @router.post("/vacuum")
     async def vacuum(database: Database) -> dict[str, Any]:
-        """Compact a database and remove its old versions; 409 while somebody writes to it."""
+        """Compact a database and remove old versions; 409 while it is locked."""
         outcome = await databases.vacuum(database, kind=ResourceLockKind.WEB, max_wait=_MAX_WAIT)
         return as_data(outcome)
 
-    # The way it was before: `curl ".../lancedb/vacuum?db=x"`. It changes files, so new callers
-    # POST; what it removes nobody could still read, so a crawler that meets it does no harm.
-    router.get("/vacuum", deprecated=True)(vacuum)
     return router
 
 
-def _parsed(text: str | None) -> dict[str, Any] | None:
+def _parse_filter(text: str | None) -> dict[str, Any] | None:
     if not text:
         return None
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if isinstance(found, dict):
         return cast("dict[str, Any]", found)
     raise VectorFilterError(
-        f"the filter {text!r} is no JSON object", hint='write {"source": "manuals"}'
+        f"the filter {text!r} is not a JSON object",
+        hint='use a filter such as {"source": "manuals"}',
     )

@@ -1,1 +1,1 @@
-"""One file per kind of document: bytes to a Document of Markdown."""
+"""One module per document format: each converts bytes to a Document with Markdown."""

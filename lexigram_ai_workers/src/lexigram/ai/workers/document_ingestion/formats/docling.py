@@ -1,4 +1,4 @@
-"""Let a Docling server parse: it reads scanned pages and layouts that pdfium does not."""
+"""Parse documents with a Docling server, which also reads scanned pages and complex layouts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from lexigram.ai.workers.document_ingestion.types import Document
 
 _PATH = "/v1/convert/file"
 _CONNECT_SECONDS = 10.0
-_TOO_BUSY = (408, 425, 429)
+_BUSY_STATUSES = (408, 425, 429)
 
 
 class DoclingParser:
     """Implements ContentParser by ``POST /v1/convert/file`` of docling-serve.
 
-    One request per document; how many at a time is for the caller to bound.
+    One request per document; the caller limits the concurrency.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class DoclingParser:
     async def parse_bytes(
         self, data: bytes, name: str, *, mime_type: str | None = None, ocr: bool = True
     ) -> Document:
-        """The document as the server reads it; ParserUnavailableError may be tried again."""
+        """Parse a document on the server; after a ParserUnavailableError a retry may succeed."""
         file_name = name.rsplit("/", 1)[-1] or "document"
         try:
             async with httpx.AsyncClient(
@@ -53,32 +53,36 @@ class DoclingParser:
                 )
         except httpx.HTTPError as error:
             raise ParserUnavailableError(
-                f"the Docling server {self.url} did not answer for {name}: "
+                f"the Docling server {self.url} did not respond for {name}: "
                 f"{type(error).__name__} {error}".rstrip(),
                 details={"url": self.url, "document": name},
                 cause=error,
             ) from error
-        return _document(self._answer(response, name), name)
+        return _document(self._read_response(response, name), name)
 
-    def _answer(self, response: httpx.Response, name: str) -> dict[str, Any]:
+    def _read_response(self, response: httpx.Response, name: str) -> dict[str, Any]:
         status = response.status_code
-        if status >= 500 or status in _TOO_BUSY or status in (401, 403, 404):
+        if status >= 500 or status in _BUSY_STATUSES or status in (401, 403, 404):
             raise ParserUnavailableError(
-                f"the Docling server {self.url} answered {status} for {name}",
+                f"the Docling server {self.url} responded with status {status} for {name}",
                 details={"url": self.url, "status": status, "document": name},
                 hint="check ai_workers.ingestion.docling_url and docling_api_key"
                 if status in (401, 403, 404)
                 else None,
             )
         if status >= 400:
-            raise DocumentBrokenError(name, f"the Docling server refused it with {status}")
+            raise DocumentBrokenError(name, f"the Docling server rejected it with status {status}")
         try:
             answer = response.json()
         except ValueError as error:
             raise ParserUnavailableError(
-                f"the Docling server {self.url} answered no JSON for {name}", cause=error
+                f"the Docling server {self.url} did not return JSON for {name}", cause=error
             ) from error
-        return cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
+        if not isinstance(answer, dict) or not {"document", "status"} & answer.keys():
+            raise ParserUnavailableError(
+                f"the Docling server {self.url} responded without a document for {name}"
+            )
+        return cast("dict[str, Any]", answer)
 
 
 def _document(answer: dict[str, Any], name: str) -> Document:
@@ -86,11 +90,11 @@ def _document(answer: dict[str, Any], name: str) -> Document:
     content = found.get("md_content") if isinstance(found, dict) else None
     if answer.get("status") == "failure" or not isinstance(content, str):
         errors = cast("list[str | dict[str, Any]]", answer.get("errors") or [])
-        why = "; ".join(
-            str(one.get("error_message", one)) if isinstance(one, dict) else str(one)
-            for one in errors
+        reason = "; ".join(
+            str(error.get("error_message", error)) if isinstance(error, dict) else str(error)
+            for error in errors
         )
-        raise DocumentBrokenError(name, f"the Docling server could not read it: {why or answer}")
+        raise DocumentBrokenError(name, f"the Docling server could not read it: {reason or answer}")
     text = content.replace("\r\n", "\n").replace("\0", "")
     blocks = scan(text)
     title = title_of(blocks)

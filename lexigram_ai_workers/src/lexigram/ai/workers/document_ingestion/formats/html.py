@@ -1,4 +1,4 @@
-"""HTML: the text of a page as Markdown, without scripts, styles and what surrounds it."""
+"""HTML: the main content of a page as Markdown, without scripts, styles and navigation."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from lexigram.ai.workers.document_ingestion.blocks import escaped, fenced, scan, title_of
+from lexigram.ai.workers.document_ingestion.blocks import (
+    escape_markdown,
+    fence_code,
+    scan,
+    title_of,
+)
 from lexigram.ai.workers.document_ingestion.charset import decode
+from lexigram.ai.workers.document_ingestion.formats.nesting import MAX_DEPTH, flatten_html
 from lexigram.ai.workers.document_ingestion.formats.source import Source
 from lexigram.ai.workers.document_ingestion.types import Document
 
@@ -16,14 +22,14 @@ if TYPE_CHECKING:
 
 _DECLARED = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 _DECLARED_WITHIN = 4096
-# Never text of the page, or around it on every page of a site.
-_UNWANTED = (
+# Not content, or repeated on every page of a site.
+_REMOVED_ELEMENTS = (
     "script, style, noscript, template, svg, math, iframe, object, embed, canvas, dialog, "
     "nav, footer, aside, form, button, select, input, textarea, link, meta, "
     "[role=navigation], [role=banner], [role=contentinfo], [role=search], [role=complementary], "
     "[aria-hidden=true], [hidden]"
 )
-# A page is what is in one of these when that is at least this share of its text.
+# The main content, if it has at least this share of the text of the page.
 _MAIN = "main, [role=main], article"
 _MAIN_SHARE = 0.3
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
@@ -33,15 +39,14 @@ _PARAGRAPHS = frozenset(
         *("details", "summary", "address", "dl", "dt", "dd", "fieldset", "center", "hgroup"),
     )
 )
-_DEEPEST = 200  # of nested elements; deeper ones give their text without structure
 _SPACES = re.compile(r"[ \t\r\n\f\v\u00a0]+")
 
 
 def parse_html(data: bytes, source: Source) -> Document:
-    """The main part of the page; links and emphasis are their text."""
+    """Parse the main content of a page; links and emphasis become plain text."""
     declared = _DECLARED.search(data[:_DECLARED_WITHIN])
-    said = declared[1].decode("ascii", "ignore") if declared else source.charset
-    text, charset = decode(data, source.name, said)
+    charset_hint = declared[1].decode("ascii", "ignore") if declared else source.charset
+    text, charset = decode(data, source.name, charset_hint)
     content, title = markdown_of(text)
     blocks = scan(content)
     found = title or title_of(blocks)
@@ -49,26 +54,26 @@ def parse_html(data: bytes, source: Source) -> Document:
 
 
 def markdown_of(html: str) -> tuple[str, str | None]:
-    """A page as Markdown, and its title."""
+    """Convert a page to Markdown; returns it with the title."""
     from selectolax.lexbor import LexborHTMLParser
 
-    page = LexborHTMLParser(html)
+    page = LexborHTMLParser(flatten_html(html))
     title = page.css_first("title")
-    shown = _SPACES.sub(" ", title.text()).strip() if title is not None else ""
-    for node in page.css(_UNWANTED):
+    title_text = _SPACES.sub(" ", title.text()).strip() if title is not None else ""
+    for node in page.css(_REMOVED_ELEMENTS):
         node.decompose()
     main = _main_part(page)
     if main is None:
-        return "", shown or None
+        return "", title_text or None
     paragraphs = (paragraph.strip("\n") for paragraph in _blocks(main, 0))
-    return "\n\n".join(p for p in paragraphs if p.strip()), shown or None
+    return "\n\n".join(p for p in paragraphs if p.strip()), title_text or None
 
 
 def _main_part(page: LexborHTMLParser) -> LexborNode | None:
     body = page.body
     if body is None:
         return page.root
-    # A site's header goes, one that has the title of the page stays.
+    # A header without a heading belongs to the site and is removed.
     for header in body.css("header"):
         if header.css_first("h1") is None:
             header.decompose()
@@ -80,7 +85,7 @@ def _main_part(page: LexborHTMLParser) -> LexborNode | None:
 
 
 def _blocks(node: LexborNode, depth: int) -> Iterator[str]:
-    """The paragraphs of an element; text between its blocks is one too."""
+    """Yield the paragraphs of an element, including text between its blocks."""
     inline: list[str] = []
     for child in node.iter(include_text=True):
         tag = child.tag or ""
@@ -94,14 +99,14 @@ def _blocks(node: LexborNode, depth: int) -> Iterator[str]:
 
 
 def _block(node: LexborNode, tag: str, depth: int) -> Iterator[str]:
-    if depth > _DEEPEST:
-        yield escaped(_SPACES.sub(" ", node.text()).strip())
+    if depth > MAX_DEPTH:
+        yield escape_markdown(_SPACES.sub(" ", node.text()).strip())
     elif tag in _HEADINGS:
         title = _SPACES.sub(" ", node.text()).strip()
         if title:
             yield f"{'#' * _HEADINGS[tag]} {title}"
     elif tag == "pre":
-        yield fenced(node.text())
+        yield fence_code(node.text())
     elif tag in ("ul", "ol", "menu"):
         yield "\n".join(_items(node, tag == "ol", depth))
     elif tag == "table":
@@ -128,7 +133,7 @@ def _items(node: LexborNode, is_ordered: bool, depth: int) -> Iterator[str]:
 
 def _rows(node: LexborNode) -> Iterator[str]:
     is_first = True
-    for row in node.css("tr"):
+    for row in _own_rows(node):
         cells = [
             _SPACES.sub(" ", cell.text()).strip().replace("|", "\\|")
             for cell in row.iter()
@@ -142,11 +147,20 @@ def _rows(node: LexborNode) -> Iterator[str]:
             is_first = False
 
 
+def _own_rows(node: LexborNode) -> Iterator[LexborNode]:
+    """Yield the rows of a table without those of nested tables."""
+    for child in node.iter():
+        if child.tag == "tr":
+            yield child
+        elif child.tag in ("thead", "tbody", "tfoot"):
+            yield from (row for row in child.iter() if row.tag == "tr")
+
+
 def _inline(node: LexborNode, tag: str, depth: int) -> str:
     if tag == "-text":
         return node.text_content or ""
     if tag == "br":
-        return "\x00"  # a break that survives the folding of spaces
+        return "\x00"  # a placeholder, as spaces are collapsed later
     if tag == "img":
         return (node.attributes.get("alt") or "") + " "
     if tag == "code":
@@ -154,7 +168,7 @@ def _inline(node: LexborNode, tag: str, depth: int) -> str:
         return f"`{code}`" if code and "`" not in code else code
     if tag.startswith(("-", "!")):
         return ""
-    if depth > _DEEPEST:
+    if depth > MAX_DEPTH:
         return node.text()
     return "".join(
         _inline(child, child.tag or "", depth + 1) for child in node.iter(include_text=True)
@@ -163,7 +177,7 @@ def _inline(node: LexborNode, tag: str, depth: int) -> str:
 
 def _paragraph(inline: list[str]) -> str:
     text = _SPACES.sub(" ", "".join(inline))
-    return escaped("\n".join(line.strip() for line in text.split("\x00")).strip())
+    return escape_markdown("\n".join(line.strip() for line in text.split("\x00")).strip())
 
 
 def _is_block(tag: str) -> bool:
@@ -175,7 +189,7 @@ def _is_block(tag: str) -> bool:
 
 
 def _holds_blocks(node: LexborNode, tag: str) -> bool:
-    """An inline element around blocks, such as a link around a heading, is taken apart."""
+    """True for an inline element around blocks, such as a link around a heading."""
     return not tag.startswith(("-", "!")) and (
         node.css_first("p, div, h1, h2, h3, h4, h5, h6, ul, ol, table, pre, section, blockquote")
         is not None

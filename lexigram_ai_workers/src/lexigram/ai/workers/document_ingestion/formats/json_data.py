@@ -1,4 +1,4 @@
-"""JSON and JSON lines: values with the path to them, one paragraph per item."""
+"""JSON and JSON Lines: values with their paths, one paragraph per item."""
 
 from __future__ import annotations
 
@@ -6,65 +6,86 @@ import json
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from lexigram.ai.workers.document_ingestion.blocks import escaped, scan
+from lexigram.ai.workers.document_ingestion.blocks import escape_markdown, join_lazily, scan
 from lexigram.ai.workers.document_ingestion.charset import decode
-from lexigram.ai.workers.document_ingestion.errors import DocumentBrokenError
+from lexigram.ai.workers.document_ingestion.errors import (
+    DocumentBrokenError,
+    DocumentNestedError,
+)
 from lexigram.ai.workers.document_ingestion.formats.source import Source
 from lexigram.ai.workers.document_ingestion.types import Document
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
+_MAX_DEPTH = 100  # the limit of the json library depends on the Python version
+_MAX_PATH_LENGTH = 200  # characters
+
 
 def parse_json(data: bytes, source: Source) -> Document:
-    """``path.to.key: value`` in lines; items of the outermost list or object are apart."""
+    """Convert to lines ``path.to.key: value``; every top-level item is a paragraph."""
     text, charset = decode(data, source.name, source.charset)
+    title: Json = None
     try:
-        value = _value(text, lines=source.suffix in (".jsonl", ".ndjson"))
-        items = list(_items(value))
+        items: Iterator[str]
+        if source.suffix in (".jsonl", ".ndjson"):
+            items = (
+                item for line in text.split("\n") if line.strip() for item in _parse_line(line)
+            )
+        else:
+            value: Json = json.loads(text)
+            items = _items(value)
+            title = value.get("title") if isinstance(value, dict) else None
+        content = join_lazily(filter(None, items), "\n\n")
     except json.JSONDecodeError as error:
-        why = f"it is no JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        why = f"invalid JSON: {error.msg} at line {error.lineno}, column {error.colno}"
         raise DocumentBrokenError(source.name, why) from error
+    except ValueError as error:  # a number with too many digits
+        raise DocumentBrokenError(source.name, f"invalid JSON: {error}") from error
     except RecursionError as error:
-        raise DocumentBrokenError(source.name, "its JSON is nested too deeply") from error
-    content = "\n\n".join(filter(None, items))
-    title = value.get("title") if isinstance(value, dict) else None
+        raise DocumentNestedError(source.name, "levels of JSON", _MAX_DEPTH) from error
     metadata = {"charset": charset, **({"title": title} if isinstance(title, str) else {})}
     return Document(content, metadata, scan(content, markdown=False))
 
 
-def _value(text: str, *, lines: bool) -> Json:
-    if lines:
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
-    value: Json = json.loads(text)
-    return value
+def _parse_line(line: str) -> Iterator[str]:
+    return _items([json.loads(line)])
 
 
 def _items(value: Json) -> Iterator[str]:
     if isinstance(value, list):
         for item in value:
-            yield escaped("\n".join(_leaves(item, "")))
+            yield _item(item, "")
     elif isinstance(value, dict):
         for key, item in value.items():
             parts = item if isinstance(item, list) and _has_structure(item) else [item]
             for part in parts:
-                yield escaped("\n".join(_leaves(part, key)))
+                yield _item(part, key[:_MAX_PATH_LENGTH])
     else:
-        yield escaped(str(value))
+        yield escape_markdown(str(value))
 
 
-def _leaves(value: Json, path: str) -> Iterator[str]:
+def _item(value: Json, path: str) -> str:
+    lines: list[str] = []
+    _add_leaves(value, path, lines, 1)
+    return escape_markdown("\n".join(lines))
+
+
+def _add_leaves(value: Json, path: str, lines: list[str], level: int) -> None:
+    if level > _MAX_DEPTH:
+        raise RecursionError
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _leaves(item, f"{path}.{key}" if path else key)
+            below = f"{path}.{key}" if path else key
+            _add_leaves(item, below[:_MAX_PATH_LENGTH], lines, level + 1)
     elif isinstance(value, list):
         if not _has_structure(value):
             if value:
-                yield _leaf(", ".join(map(_shown, value)), path)
+                lines.append(_leaf(", ".join(map(_format_value, value)), path))
             return
         for item in value:
-            yield from _leaves(item, path)
+            _add_leaves(item, path, lines, level + 1)
     elif value is not None and value != "":
-        yield _leaf(_shown(value), path)
+        lines.append(_leaf(_format_value(value), path))
 
 
 def _has_structure(items: list[Json]) -> bool:
@@ -75,5 +96,5 @@ def _leaf(text: str, path: str) -> str:
     return f"{path}: {text}" if path else text
 
 
-def _shown(value: Json) -> str:
+def _format_value(value: Json) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

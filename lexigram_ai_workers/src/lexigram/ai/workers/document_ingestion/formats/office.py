@@ -1,4 +1,4 @@
-"""Word, PowerPoint and Excel files; their libraries come with the extra ``office``."""
+"""Word, PowerPoint and Excel files; the libraries are in the extra ``office``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lexigram.ai.workers.document_ingestion.blocks import escaped, scan, title_of
+from lexigram.ai.workers.document_ingestion.blocks import escape_markdown, scan, title_of
 from lexigram.ai.workers.document_ingestion.errors import (
     DocumentBrokenError,
     DocumentTooLargeError,
@@ -22,14 +22,14 @@ from lexigram.ai.workers.document_ingestion.formats.tables import row_texts
 from lexigram.ai.workers.document_ingestion.types import Document
 
 _EXTRA = "office"
-# Unpacked parts may be larger than the file by this; more is a file made to fill memory.
-_UNPACKED = 20
+# Maximum unpacked size, as a multiple of max_bytes; more is a zip bomb.
+_MAX_UNPACK_RATIO = 20
 _HEADING = re.compile(r"^(?:heading|überschrift|titre)\s*(\d)$", re.IGNORECASE)
 
 
 def parse_docx(data: bytes, source: Source) -> Document:
-    """Paragraphs, lists and tables in their order; heading styles become headings."""
-    document = _opened("docx", "Document", data, source)
+    """Parse paragraphs, lists and tables in order; heading styles become headings."""
+    document = _open("docx", "Document", data, source)
     content = "\n\n".join(filter(None, _read(source, lambda: list(_word_parts(document)))))
     blocks = scan(content)
     title = document.core_properties.title or title_of(blocks)
@@ -37,8 +37,8 @@ def parse_docx(data: bytes, source: Source) -> Document:
 
 
 def parse_pptx(data: bytes, source: Source) -> Document:
-    """A heading, the texts and the notes of every slide; slides are its pages."""
-    presentation = _opened("pptx", "Presentation", data, source)
+    """Parse title, texts and notes of every slide; slides are pages."""
+    presentation = _open("pptx", "Presentation", data, source)
     slides = list(presentation.slides)
     if len(slides) > source.max_pages:
         raise TooManyPagesError(source.name, len(slides), source.max_pages)
@@ -54,8 +54,8 @@ def parse_pptx(data: bytes, source: Source) -> Document:
 
 
 def parse_xlsx(data: bytes, source: Source) -> Document:
-    """The rows of every sheet under its name, with the names of the first row."""
-    book = _opened("openpyxl", "load_workbook", data, source, read_only=True, data_only=True)
+    """Parse the rows of every sheet, with the column names of the first row."""
+    book = _open("openpyxl", "load_workbook", data, source, read_only=True, data_only=True)
     try:
         sheets = _read(
             source,
@@ -73,7 +73,7 @@ def parse_xlsx(data: bytes, source: Source) -> Document:
     return Document(content, {"sheets": [name for name, _ in sheets]}, scan(content))
 
 
-def _opened(module: str, name: str, data: bytes, source: Source, **options: Any) -> Any:
+def _open(module: str, name: str, data: bytes, source: Source, **options: Any) -> Any:
     _check_unpacked(data, source)
     try:
         opener = getattr(importlib.import_module(module), name)
@@ -83,10 +83,10 @@ def _opened(module: str, name: str, data: bytes, source: Source, **options: Any)
 
 
 def _read(source: Source, work: Callable[[], Any]) -> Any:
-    """Broken files make these libraries raise almost anything; here it gets one name."""
+    """Run ``work``; any error of the libraries becomes DocumentBrokenError."""
     try:
         return work()
-    except IngestionInputError:
+    except (IngestionInputError, MemoryError):
         raise
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
@@ -94,12 +94,9 @@ def _read(source: Source, work: Callable[[], Any]) -> Any:
 
 
 def _check_unpacked(data: bytes, source: Source) -> None:
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            unpacked = sum(item.file_size for item in archive.infolist())
-    except zipfile.BadZipFile as error:
-        raise DocumentBrokenError(source.name, "its zip archive cannot be opened") from error
-    limit = source.max_bytes * _UNPACKED
+    with _read(source, lambda: zipfile.ZipFile(io.BytesIO(data))) as archive:
+        unpacked = sum(item.file_size for item in archive.infolist())
+    limit = source.max_bytes * _MAX_UNPACK_RATIO
     if unpacked > limit:
         raise DocumentTooLargeError(source.name, unpacked, limit)
 
@@ -118,9 +115,9 @@ def _word_parts(document: Any) -> Iterator[str]:
             level = int(heading[1]) if heading is not None else 1
             yield f"{'#' * min(level, 6)} {' '.join(text.split())}"
         elif (style or "").startswith("List"):
-            yield f"- {escaped(text)}"
+            yield f"- {escape_markdown(text)}"
         else:
-            yield escaped(text)
+            yield escape_markdown(text)
 
 
 def _slide_text(number: int, slide: Any) -> str:
@@ -132,13 +129,13 @@ def _slide_text(number: int, slide: Any) -> str:
             continue
         parts.extend(_shape_texts(shape))
     if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
-        parts.append(escaped(slide.notes_slide.notes_text_frame.text.strip()))
+        parts.append(escape_markdown(slide.notes_slide.notes_text_frame.text.strip()))
     return "\n\n".join(filter(None, parts))
 
 
 def _shape_texts(shape: Any) -> Iterator[str]:
     if shape.has_text_frame:
-        yield escaped(shape.text_frame.text.replace("\v", "\n").strip())
+        yield escape_markdown(shape.text_frame.text.replace("\v", "\n").strip())
     elif getattr(shape, "has_table", False):
         yield from row_texts([cell.text for cell in row.cells] for row in shape.table.rows)
     elif hasattr(shape, "shapes"):  # a group

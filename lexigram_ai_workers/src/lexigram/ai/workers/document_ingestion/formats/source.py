@@ -1,4 +1,4 @@
-"""What a parser is told about the bytes it gets."""
+"""The input of a parser besides the bytes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lexigram.ai.workers.document_ingestion.types import Document
 
 @frozen(kw_only=True)
 class Source:
-    """Where bytes come from, and what is allowed."""
+    """Name, type and limits of the bytes of a document."""
 
-    # for messages: a path or a URI
+    # path or URI, for error messages
     name: str
-    # lower case, with the dot; "" when there is none
+    # lower case, with the dot; "" if there is none
     suffix: str = ""
     mime_type: str | None = None
-    # declared by whoever brought the document
+    # declared in the MIME type
     charset: str | None = None
     max_bytes: int
     max_pages: int
@@ -27,5 +27,5 @@ class Source:
     pages: tuple[int, int] | None = None
 
 
-# Plain functions: they compute, and run in a thread.
+# CPU-bound: call it in a thread or process.
 ParseFunction: TypeAlias = Callable[[bytes, Source], Document]

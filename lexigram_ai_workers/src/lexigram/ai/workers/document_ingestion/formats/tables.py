@@ -1,12 +1,11 @@
-"""CSV, and rows of any table: each row is a paragraph that names its columns."""
+"""CSV and table rows: each row is a paragraph with column names."""
 
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Iterable, Iterator, Sequence
 
-from lexigram.ai.workers.document_ingestion.blocks import escaped, scan
+from lexigram.ai.workers.document_ingestion.blocks import escape_markdown, join_lazily, scan
 from lexigram.ai.workers.document_ingestion.charset import decode
 from lexigram.ai.workers.document_ingestion.errors import DocumentBrokenError
 from lexigram.ai.workers.document_ingestion.formats.source import Source
@@ -14,21 +13,22 @@ from lexigram.ai.workers.document_ingestion.types import Document
 
 _DELIMITERS = ",;\t|"
 _SAMPLE = 64 * 1024
+_NAME = 200  # characters of a column name
 
 
 def parse_csv(data: bytes, source: Source) -> Document:
-    """Rows with the names of the first row; a chunk of a table is of use only with them."""
+    """Parse rows; every cell has its column name, so that a chunk is understandable alone."""
     text, charset = decode(data, source.name, source.charset)
-    rows = csv.reader(io.StringIO(text), delimiter=_delimiter(text, source), strict=True)
+    rows = csv.reader(_lines(text), delimiter=_delimiter(text, source), strict=True)
     try:
-        content = "\n\n".join(row_texts(rows))
+        content = join_lazily(row_texts(rows), "\n\n")
     except csv.Error as error:
-        raise DocumentBrokenError(source.name, f"it is no CSV: {error}") from error
+        raise DocumentBrokenError(source.name, f"invalid CSV: {error}") from error
     return Document(content, {"charset": charset}, scan(content, markdown=False))
 
 
 def row_texts(rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """``name: Ann; town: Rome`` for every row under the first; a table of one row is that row."""
+    """Yield ``name: Ann; town: Rome`` for every row after the header; a single row as it is."""
     names: list[str] | None = None
     count = 0
     for row in rows:
@@ -36,14 +36,14 @@ def row_texts(rows: Iterable[Sequence[object]]) -> Iterator[str]:
         if not any(cells):
             continue
         if names is None:
-            names = cells
+            names = [cell[:_NAME] for cell in cells]
             continue
         count += 1
         text = "; ".join(_cells(names, cells))
         if text:
-            yield escaped(text)
+            yield escape_markdown(text)
     if names is not None and not count:
-        yield escaped("; ".join(filter(None, names)))
+        yield escape_markdown("; ".join(filter(None, names)))
 
 
 def _cells(names: Sequence[str], cells: Sequence[str]) -> Iterator[str]:
@@ -51,6 +51,14 @@ def _cells(names: Sequence[str], cells: Sequence[str]) -> Iterator[str]:
         if cell:
             name = names[number] if number < len(names) else ""
             yield f"{name}: {cell}" if name else cell
+
+
+def _lines(text: str) -> Iterator[str]:
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start) + 1 or len(text)
+        yield text[start:end]
+        start = end
 
 
 def _delimiter(text: str, source: Source) -> str:

@@ -14,13 +14,13 @@ _TITLE = re.compile(r"^title:(.*)$", re.MULTILINE)
 
 
 def parse_text(data: bytes, source: Source) -> Document:
-    """The text as it is; it has paragraphs and no headings."""
+    """Parse plain text; it has paragraphs and no headings."""
     text, charset = decode(data, source.name, source.charset)
     return Document(text, {"charset": charset}, scan(text, markdown=False))
 
 
 def parse_markdown(data: bytes, source: Source) -> Document:
-    """The text without its front matter, whose title is kept."""
+    """Parse Markdown without its front matter, except for the title."""
     text, charset = decode(data, source.name, source.charset)
     metadata: dict[str, object] = {"charset": charset}
     front = _FRONT_MATTER.match(text)

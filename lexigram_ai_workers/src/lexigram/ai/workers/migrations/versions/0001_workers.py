@@ -1,4 +1,4 @@
-"""Dead letters, figures, and runs of maintenance tasks."""
+"""Dead letters, statistics and runs of maintenance tasks."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -7,7 +7,7 @@ _SERIAL = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
 def upgrade() -> None:
-    """Three tables."""
+    """Create the tables."""
     op.create_table(
         "lexigram_ai_dead_letters",
         sa.Column("source", sa.String(32), primary_key=True),
@@ -59,7 +59,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """What was known about dead letters and runs is gone; the letters stay at their sources."""
+    """Drop the tables; dead letters remain at their sources."""
     op.drop_table("lexigram_ai_maintenance_runs")
     op.drop_table("lexigram_ai_figures")
     op.drop_table("lexigram_ai_dead_letters")

@@ -1,3 +1,3 @@
-"""One file per change of the AI workers' tables; what is released is never changed again."""
+"""One file per change of the tables; released migrations are never changed."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""The name of a content: the same wherever its bytes are met, and as durable runs give it."""
+"""Content hashes, in the format of durable runs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 
 def content_hash(data: bytes) -> str:
-    """The name of these bytes."""
+    """Return the content hash of some bytes."""
     return content_hash_of((data,))
 
 
 def content_hash_of(pieces: Iterable[bytes]) -> str:
-    """The name of a content that comes in pieces, however it is cut."""
+    """Return the content hash of bytes in pieces."""
     hasher = hashlib.sha256()
     for piece in pieces:
         hasher.update(piece)

@@ -1,4 +1,4 @@
-"""Sums in the database: of a period, and since ever."""
+"""Statistics in the database: sums and levels by period, and totals."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from lexigram.sql import Database
 from lexigram.sql.steps import Steps
 
-SINCE_EVER = 0  # the period of a total
+TOTAL_PERIOD = 0  # the period of a total
 
-# Primary key; row lock. Two that add at once are both counted.
+# Primary key; row lock. Concurrent additions are all counted.
 ADD = """
 INSERT INTO lexigram_ai_figures (name, period, value) VALUES (?, ?, ?)
 ON CONFLICT (name, period) DO UPDATE SET value = lexigram_ai_figures.value + excluded.value"""
 
-# Primary key; row lock. For what is a level, not a sum.
+# Primary key; row lock. For levels.
 SET = """
 INSERT INTO lexigram_ai_figures (name, period, value) VALUES (?, ?, ?)
 ON CONFLICT (name, period) DO UPDATE SET value = excluded.value"""
 
-# The index on period; totals are few.
+# The index on period; there are few totals.
 TOTALS = """
 SELECT name, value FROM lexigram_ai_figures
 WHERE period = 0 AND substr(name, 1, length(CAST(? AS text))) = ? ORDER BY name"""
@@ -31,39 +31,39 @@ SELECT period, name, value FROM lexigram_ai_figures
 WHERE period >= ? AND period > 0 ORDER BY period, name"""
 
 # The index on period.
-FORGET = "DELETE FROM lexigram_ai_figures WHERE period > 0 AND period < ?"
+DELETE_BEFORE = "DELETE FROM lexigram_ai_figures WHERE period > 0 AND period < ?"
 
 
-class Figures:
-    """Sums by name, shared by all processes on the database."""
+class SqlStatistics:
+    """Implements StatisticsStore in the database, shared by all processes."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def add(self, amounts: Mapping[str, float], period: int = SINCE_EVER) -> None:
-        """Add to several sums in one transaction."""
+    async def add(self, amounts: Mapping[str, float], period: int = TOTAL_PERIOD) -> None:
+        """Add to sums in one transaction."""
         await self._write(ADD, amounts, period)
 
     async def put(self, levels: Mapping[str, float], period: int) -> None:
-        """Write several levels in one transaction; the last one of a period stays."""
+        """Write levels in one transaction; the last level of a period is kept."""
         await self._write(SET, levels, period)
 
     async def totals(self, prefix: str) -> Mapping[str, float]:
-        """The sums since ever whose names begin so."""
+        """Return the totals whose names have a prefix."""
         found = await self._db.execute_query(TOTALS, (prefix, prefix))
         return {row["name"]: row["value"] for row in found.rows}
 
     async def since(self, period: int) -> Sequence[dict[str, Any]]:
-        """What periods from this one on have: period, name, value."""
+        """Return period, name and value of the periods from this one on."""
         return (await self._db.execute_query(SINCE, (period,))).rows
 
-    async def forget(self, before: int) -> int:
-        """Remove periods before this one; how many rows."""
-        return (await self._db.execute(FORGET, (before,))).row_count
+    async def delete_before(self, before: int) -> int:
+        """Delete the periods before this one; returns the number of rows."""
+        return (await self._db.execute(DELETE_BEFORE, (before,))).row_count
 
     async def _write(self, statement: str, values: Mapping[str, float], period: int) -> None:
         def steps() -> Steps[None]:
-            for name in sorted(values):  # one order for all: no deadlock on PostgreSQL
+            for name in sorted(values):  # sorted, to avoid deadlocks on PostgreSQL
                 yield statement, (name, period, float(values[name]))
 
         if values:

@@ -1,4 +1,4 @@
-"""Tells people about letters that will not be tried again: in the log, by webhook, by a function."""
+"""Notifiers of permanently failed dead letters: log, webhook, function."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ WEBHOOK_SECONDS = 10.0
 
 
 class NotifierProtocol(Protocol):
-    """Somebody to tell. What it raises is logged, and it is told again at the next look."""
+    """A notifier. Its errors are logged, and the call is repeated at the next check."""
 
     @property
     def name(self) -> str:
-        """Unique among the notifiers of one worker; remembered with each letter."""
+        """Unique among the notifiers of a worker; stored with the dead letter."""
         ...
 
     async def notify(self, item: DLQItem) -> None:
-        """Tell of one letter."""
+        """Report a dead letter."""
         ...
 
 
 class LogNotifier:
-    """An error in the log, without the payload."""
+    """Logs an error, without the payload."""
 
     name = "log"
 
     async def notify(self, item: DLQItem) -> None:
-        """One line."""
+        """Log one line."""
         logger.error(
-            "a dead letter will not be tried again",
+            "dead letter failed permanently",
             job=item.job_id,
             source=item.metadata.get("source"),
             category=item.failure_category.value,
@@ -46,9 +46,9 @@ class LogNotifier:
 
 
 class WebhookNotifier:
-    """A POST of JSON to a URL; any answer but 2xx counts as a failure.
+    """Sends a JSON POST request; any status but 2xx is an error.
 
-    ``Idempotency-Key`` is the same when one letter is told again.
+    Repeated requests for a failure have the same ``Idempotency-Key``.
     """
 
     name = "webhook"
@@ -58,8 +58,8 @@ class WebhookNotifier:
         self._timeout = timeout
 
     async def notify(self, item: DLQItem) -> None:
-        """Send ``{"event": "dead_letter", "item": …}``; the payload of the letter stays here."""
-        import httpx  # 60 ms, and most applications have no webhook
+        """Send ``{"event": "dead_letter", "item": …}``, without the payload."""
+        import httpx  # imported late: it takes 60 ms
 
         source = item.metadata.get("source", "")
         key = f"{source}:{item.job_id}:{item.last_failure.timestamp():.6f}"
@@ -69,25 +69,26 @@ class WebhookNotifier:
                 answer = await client.post(self.url, json=body, headers={"Idempotency-Key": key})
         except httpx.HTTPError as error:
             raise DLQError(
-                f"the webhook could not be reached: {type(error).__name__}",
+                f"the webhook request failed: {type(error).__name__}",
                 details={"job_id": item.job_id},
                 cause=error,
             ) from error
         if not answer.is_success:
             raise DLQError(
-                f"the webhook answered {answer.status_code}", details={"job_id": item.job_id}
+                f"the webhook responded with status {answer.status_code}",
+                details={"job_id": item.job_id},
             )
 
 
 class FunctionNotifier:
-    """A function of the application, sync or async; a sync one must not block."""
+    """Calls a function of the application, sync or async; a sync one must not block."""
 
     def __init__(self, function: Callable[[DLQItem], Any], name: str = "handler") -> None:
         self.name = name
         self._function = function
 
     async def notify(self, item: DLQItem) -> None:
-        """Call it."""
+        """Call the function."""
         result = self._function(item)
         if inspect.isawaitable(result):
             await result
