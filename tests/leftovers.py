@@ -4,15 +4,21 @@ A test removes what it made. A run that was killed cannot, so the next run does.
 """
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from attrs import frozen
+from tests.names import RUN_VARIABLE, has_ended
 
 from lexigram.testing.services import Service
+
+_RUN_VARIABLE = f"{RUN_VARIABLE}=".encode()
 
 
 @frozen(kw_only=True)
@@ -36,6 +42,22 @@ async def remove_leftovers(
         if services[name].answers():
             removed += [found async for found in remove(services[name], is_left)]
     return removed
+
+
+def kill_abandoned_processes() -> list[int]:
+    """Kill the processes of runs that were killed: a server in a session of its own outlives them.
+
+    They are known by the variable of their run, on systems that show it under /proc.
+    """
+    killed = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or belongs to another user
+            variables = (process / "environ").read_bytes().split(b"\0")
+            runs = [one.split(b"=")[1] for one in variables if one.startswith(_RUN_VARIABLE)]
+            if any(run.isdigit() and has_ended(int(run)) for run in runs):
+                os.kill(int(process.name), signal.SIGKILL)
+                killed.append(int(process.name))
+    return killed
 
 
 async def _remove_from_postgresql(

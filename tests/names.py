@@ -28,8 +28,11 @@ def owner_of(name: str) -> int | None:
 def is_abandoned(name: str) -> bool:
     """True for a name of a test whose process has ended."""
     owner = owner_of(name)
-    if owner is None:
-        return False
+    return owner is not None and has_ended(owner)
+
+
+def has_ended(owner: int) -> bool:
+    """True for a process, or a run, that is no more."""
     try:
         os.kill(owner, 0)
     except ProcessLookupError:

@@ -174,26 +174,40 @@ class NatsServer:
         return True
 
 
-def remove_abandoned_servers() -> list[str]:
-    """Stop the PostgreSQL servers of runs that were killed; returns their folders."""
-    removed = []
-    for place in Path(tempfile.gettempdir()).glob("lex-*.postgresql"):
-        if is_abandoned(place.name) and os.access(place, os.W_OK):
-            _kill_postmaster(place / "data" / "postmaster.pid")
-            shutil.rmtree(place)
-            removed.append(str(place))
-    return removed
+def stop_abandoned_servers() -> list[int]:
+    """Stop the PostgreSQL servers of runs that were killed; returns their processes."""
+    stopped = []
+    for place in _abandoned_folders():
+        pidfile = place / "data" / "postmaster.pid"
+        pid = int(pidfile.read_text().splitlines()[0]) if pidfile.exists() else None
+        if pid and _is_postgres(pid):
+            os.kill(pid, signal.SIGQUIT)  # it ends its workers and frees their shared memory
+            until = time.monotonic() + COMMAND_SECONDS
+            while _is_postgres(pid):
+                assert time.monotonic() < until, f"PostgreSQL {pid} of {place} does not stop"
+                time.sleep(0.02)
+            stopped.append(pid)
+    return stopped
 
 
-def _kill_postmaster(pidfile: Path) -> None:
-    if not pidfile.exists():
-        return
-    pid = int(pidfile.read_text().splitlines()[0])
+def remove_abandoned_folders() -> list[Path]:
+    """Delete the folders of servers of runs that were killed, after their processes."""
+    folders = _abandoned_folders()
+    for place in folders:
+        shutil.rmtree(place)
+    return folders
+
+
+def _abandoned_folders() -> list[Path]:
+    places = Path(tempfile.gettempdir()).glob("lex-*.*")
+    return [place for place in places if is_abandoned(place.name) and os.access(place, os.W_OK)]
+
+
+def _is_postgres(pid: int) -> bool:
     try:
-        if b"postgres" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            os.kill(pid, signal.SIGQUIT)  # an immediate shutdown, workers included
+        return b"postgres" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
-        return  # it ended by itself
+        return False
 
 
 def _unprivileged_user() -> str:

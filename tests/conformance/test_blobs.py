@@ -4,10 +4,8 @@ import tempfile
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
-import boto3
 import pytest
 from anyio import to_thread
-from moto.server import ThreadedMotoServer
 
 from lexigram.blobs import BlobConfig, BlobStore
 from lexigram.testing.conformance import conformance_suite
@@ -29,6 +27,8 @@ async def memory_store():
 
 @pytest.fixture(scope="module", autouse=True)
 def s3_server():
+    from moto.server import ThreadedMotoServer
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -41,6 +41,8 @@ S3 = {}
 
 
 def make_bucket(name):
+    import boto3
+
     client = boto3.client(
         "s3",
         endpoint_url=S3["endpoint"],

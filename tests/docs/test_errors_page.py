@@ -13,8 +13,9 @@ ROW = re.compile(r"^\| `(?P<code>LEX_ERR_\w+)` \| `(?P<name>\w+)` \| .+ \| .+ \|
 
 
 def error_classes():
-    for _ in surface.public_modules():
-        pass  # imports every module, so that every subclass is known
+    for module in surface.public_modules():
+        for name in module.__all__:
+            getattr(module, name)  # imports where it is defined: every subclass is known
     pending, found = [LexigramError], {}
     while pending:
         cls = pending.pop()

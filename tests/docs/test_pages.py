@@ -1,12 +1,13 @@
 import docblocks
 import pytest
+from tests import processes
 
 PAGES = [path.relative_to(docblocks.ROOT).as_posix() for path in docblocks.pages()]
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_of_the_page_does_what_it_says(page, tmp_path):
-    docblocks.Page(docblocks.ROOT / page, tmp_path).run()
+    docblocks.Page(docblocks.ROOT / page, tmp_path, processes.run).run()
 
 
 def page_of(tmp_path, text):

@@ -29,7 +29,7 @@ from lexigram.di import (
     transient,
     unbound,
 )
-from lexigram.di.resolver import BootContainer, Override
+from lexigram.di._resolver import BootContainer, Override
 
 
 class Greeter(Protocol):

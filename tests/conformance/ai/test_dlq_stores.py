@@ -4,14 +4,19 @@ import anyio
 import pytest
 from attrs import evolve
 
-from lexigram.ai.workers.dlq.letters import Failure, LetterState, RetryRule, failed, sent
-from lexigram.ai.workers.dlq.store import MemoryLetters
-from lexigram.ai.workers.dlq.store_sql import SqlLetters
+from lexigram.ai.workers.dlq.dead_letter import (
+    DeadLetterState,
+    Failure,
+    RetryRule,
+    mark_retried,
+    record_failure,
+)
+from lexigram.ai.workers.dlq.store import MemoryDeadLetterStore
+from lexigram.ai.workers.dlq.store_sql import SqlDeadLetterStore
 from lexigram.ai.workers.types import FailureCategory
 from lexigram.sql import Database
 
 RULE = RetryRule(max_retries=2, base=60.0)
-TABLES = "lexigram_ai_dead_letters, lexigram_ai_figures, lexigram_ai_maintenance_runs"
 
 
 @pytest.fixture(
@@ -24,14 +29,12 @@ def place(request):
 
 @pytest.fixture
 async def store(place):
-    kind, url = place
+    _, url = place
     if url is None:
-        yield MemoryLetters()
+        yield MemoryDeadLetterStore()
         return
     async with Database(url) as database:
-        if kind == "postgres":
-            await database.execute(f"TRUNCATE {TABLES} RESTART IDENTITY")
-        yield SqlLetters(database)
+        yield SqlDeadLetterStore(database)
 
 
 def failure(number=1, at=1000.0, category=FailureCategory.UNKNOWN, source="jobs", error="boom"):
@@ -46,18 +49,24 @@ def failure(number=1, at=1000.0, category=FailureCategory.UNKNOWN, source="jobs"
     )
 
 
-async def keep(store, told):
-    return await store.change(told.source, told.id, lambda old: failed(old, told, RULE))
+async def keep(store, failure_):
+    return await store.change(
+        failure_.source, failure_.id, lambda old: record_failure(old, failure_, RULE)
+    )
 
 
-async def test_a_letter_comes_back_as_it_was_kept(store):
+async def test_a_dead_letter_is_read_as_it_was_stored(store):
     await keep(store, failure(error="böse\n\x00"))
-    [letter] = await store.find()
-    assert letter.last_error.startswith("böse\n")
-    assert letter.payload == {"name": "mail", "kwargs": {"to": "ö"}}
-    assert letter.notes == {"topic": "orders"}
-    assert (letter.failure_count, letter.last_failure, letter.next_retry) == (1, 1000.0, 1060.0)
-    assert (letter.state, letter.notified) == (LetterState.WAITING, False)
+    [dead_letter] = await store.find()
+    assert dead_letter.last_error.startswith("böse\n")
+    assert dead_letter.payload == {"name": "mail", "kwargs": {"to": "ö"}}
+    assert dead_letter.notes == {"topic": "orders"}
+    assert (dead_letter.failure_count, dead_letter.last_failure, dead_letter.next_retry) == (
+        1,
+        1000.0,
+        1060.0,
+    )
+    assert (dead_letter.state, dead_letter.notified) == (DeadLetterState.WAITING, False)
 
 
 async def test_the_same_failure_is_no_news_and_a_later_one_is_counted(store):
@@ -74,17 +83,17 @@ async def test_a_change_to_nothing_forgets_and_of_nothing_does_nothing(store):
     assert await store.find() == []
 
 
-async def test_letters_are_found_by_id_source_state_and_category_latest_first(store):
+async def test_dead_letters_are_found_by_id_source_state_and_category_latest_first(store):
     for number in range(5):
         await keep(store, failure(number, at=1000.0 + number))
     await keep(store, failure(1, at=5000.0, source="bus"))
     await keep(store, failure(9, category=FailureCategory.PERMANENT))
-    await store.change("jobs", "4", lambda old: sent(old, 3000.0))
+    await store.change("jobs", "4", lambda old: mark_retried(old, 3000.0))
     ids = [(each.source, each.id) for each in await store.find()]
     assert ids[:2] == [("bus", "1"), ("jobs", "4")]
-    assert {each.source for each in await store.find(letter_id="1")} == {"bus", "jobs"}
+    assert {each.source for each in await store.find(dead_letter_id="1")} == {"bus", "jobs"}
     assert [each.id for each in await store.find(source="bus")] == ["1"]
-    assert [each.id for each in await store.find(states=(LetterState.RETRYING,))] == ["4"]
+    assert [each.id for each in await store.find(states=(DeadLetterState.RETRYING,))] == ["4"]
     assert [each.id for each in await store.find(category=FailureCategory.PERMANENT)] == ["9"]
     assert [each.id for each in await store.find(limit=2, offset=1)] == ["4", "3"]
 
@@ -93,18 +102,18 @@ async def test_due_ones_leave_out_those_that_are_too_early_final_or_under_way(st
     for number in range(5):
         await keep(store, failure(number, at=1000.0 + number))
     await keep(store, failure(8, category=FailureCategory.INVALID_INPUT))
-    await store.change("jobs", "2", lambda old: sent(old, 3000.0))
+    await store.change("jobs", "2", lambda old: mark_retried(old, 3000.0))
     await store.change("jobs", "3", lambda old: evolve(old, retry_count=2))
     assert {each.id for each in await store.find(due_before=1062.5)} == {"0", "1"}
 
 
-async def test_untold_ones_are_final_and_not_notified(store):
+async def test_unnotified_ones_are_final_and_not_notified(store):
     await keep(store, failure(1))
     await keep(store, failure(2, category=FailureCategory.PERMANENT))
     await keep(store, failure(3, category=FailureCategory.PERMANENT))
     await store.change("jobs", "1", lambda old: evolve(old, retry_count=2))
     await store.change("jobs", "3", lambda old: evolve(old, notified=True))
-    assert {each.id for each in await store.find(untold=True)} == {"1", "2"}
+    assert {each.id for each in await store.find(unnotified=True)} == {"1", "2"}
 
 
 async def test_of_many_who_want_one_change_each_sees_the_one_before(store):
@@ -118,18 +127,18 @@ async def test_of_many_who_want_one_change_each_sees_the_one_before(store):
     async with anyio.create_task_group() as tasks:
         for _ in range(20):
             tasks.start_soon(once_more)
-    [letter] = await store.find()
-    assert letter.failure_count == 21
+    [dead_letter] = await store.find()
+    assert dead_letter.failure_count == 21
 
 
-async def test_of_many_who_bring_a_new_letter_one_makes_it(store):
+async def test_of_concurrent_first_failures_one_creates_the_dead_letter(store):
     made = []
 
     def change(old):
         if old is not None:
             return old
         made.append(1)
-        return failed(None, failure(), RULE)
+        return record_failure(None, failure(), RULE)
 
     async with anyio.create_task_group() as tasks:
         for _ in range(10):
@@ -140,7 +149,7 @@ async def test_of_many_who_bring_a_new_letter_one_makes_it(store):
 async def test_counts_and_sums(store):
     await keep(store, failure(1))
     await keep(store, failure(2, category=FailureCategory.PERMANENT))
-    await store.add_figure("retried")
-    await store.add_figure("retried", 2)
+    await store.increment("retried")
+    await store.increment("retried", 2)
     assert await store.counts() == {("unknown", "waiting"): 1, ("permanent", "waiting"): 1}
-    assert await store.figures() == {"retried": 3}
+    assert await store.statistics() == {"retried": 3}

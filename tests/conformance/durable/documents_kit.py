@@ -3,13 +3,17 @@
 from collections import Counter
 
 from lexigram.contracts.workflow.durable import ArtifactType, RunDocument
-from lexigram.workflow.durable.artifacts import Artifacts
-from lexigram.workflow.durable.definitions import ParameterSet, StepDefinition, WorkflowDefinition
-from lexigram.workflow.durable.documents import Documents
+from lexigram.workflow.durable.definitions.catalog import HandlerCatalog
+from lexigram.workflow.durable.definitions.model import (
+    ParameterSet,
+    StepDefinition,
+    WorkflowDefinition,
+)
+from lexigram.workflow.durable.definitions.registry import DefinitionRegistry
+from lexigram.workflow.durable.documents.artifacts import Artifacts
+from lexigram.workflow.durable.documents.documents import Documents
+from lexigram.workflow.durable.documents.runs import DurableRuns
 from lexigram.workflow.durable.engine import DurableEngine
-from lexigram.workflow.durable.handler_catalog import HandlerCatalog
-from lexigram.workflow.durable.registry import DefinitionRegistry
-from lexigram.workflow.durable.runs import DurableRuns
 from lexigram.workflow.durable.worker import Worker, WorkerConfig
 
 TABLES = (

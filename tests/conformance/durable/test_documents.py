@@ -10,6 +10,7 @@ from tests.conformance.durable.documents_kit import TABLES, Fleet, document
 from lexigram.blobs.config import BlobConfig
 from lexigram.blobs.store import BlobStore
 from lexigram.contracts.data.blobs import BlobError
+from lexigram.contracts.workflow import InvalidRunError
 from lexigram.contracts.workflow.durable import (
     ArtifactType,
     DurableRunsProtocol,
@@ -17,7 +18,8 @@ from lexigram.contracts.workflow.durable import (
     RunStatus,
 )
 from lexigram.sql.errors import SerializationConflictError
-from lexigram.workflow.durable.documents import Documents
+from lexigram.workflow.durable.definitions.registry import DefinitionFolders
+from lexigram.workflow.durable.documents.documents import Documents
 from lexigram.workflow.durable.errors import (
     BatchCompletedError,
     DefinitionInvalidError,
@@ -31,7 +33,6 @@ from lexigram.workflow.durable.errors import (
 )
 from lexigram.workflow.durable.following import Following
 from lexigram.workflow.durable.plan import NewRun, RunPlan, StepPlan
-from lexigram.workflow.durable.registry import DefinitionFolders
 
 pytestmark = pytest.mark.anyio
 
@@ -171,7 +172,7 @@ async def test_following_ends_when_the_worker_of_this_process_died(fleet):
             pass
 
     following = Following(fleet.engine, make_worker=lambda consumers: Dead())
-    with pytest.raises(DurableError, match="died") as caught:
+    with pytest.raises(DurableError, match="failed") as caught:
         async with following.working():
             async for _ in following.watch(group):
                 pass
@@ -270,7 +271,7 @@ async def test_what_cannot_be_stored_is_told(fleet):
         document(uri="a\0b"),
         document(metadata={"x": object()}),
     ):
-        with pytest.raises(PlanInvalidError):
+        with pytest.raises(InvalidRunError):
             await fleet.runs.submit([wrong])
     with pytest.raises(PlanInvalidError, match="different contents"):
         await fleet.runs.submit([document(content=b"1"), document(content=b"2")])
@@ -630,7 +631,7 @@ async def test_runs_of_documents_can_begin_later_and_for_a_tenant(fleet, databas
     await database.execute("UPDATE lexigram_durable_runs SET available_at = 1")
     assert (await fleet.worked(group)).group_status is RunStatus.COMPLETED
     for delay in (-1.0, float("inf"), float("nan")):
-        with pytest.raises(PlanInvalidError, match="cannot begin in"):
+        with pytest.raises(InvalidRunError, match="delay .* is not a number from 0"):
             await fleet.runs.submit([document("b.txt")], delay=delay)
 
 

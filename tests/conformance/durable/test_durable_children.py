@@ -21,7 +21,7 @@ from lexigram.workflow.durable import (
     Worker,
     WorkerConfig,
 )
-from lexigram.workflow.durable.store_overview import Overview
+from lexigram.workflow.durable.store.overview import Overview
 
 pytestmark = pytest.mark.anyio
 
@@ -110,6 +110,20 @@ def fan(count, seen, *, broken=()):
 
 
 # --- runs that runs make --------------------------------------------------------------------------
+
+
+async def test_a_step_that_makes_no_run_lets_the_next_one_gather_none(engine, running):
+    counts, seen = iter([2, 0, 1]), []
+
+    async def split(ctx):
+        ctx.spawn(PAGES, [NewRun(params={"page": number}) for number in range(next(counts))])
+
+    await running(fan(0, seen) | {"split": split})
+    names = ["split", "merge", "split again", "merge again", "split more", "merge more"]
+    steps = [step(name, handler=name.split(maxsplit=1)[0]) for name in names]
+    submitted = await engine.submit(RunPlan(workflow_id="w", steps=steps), [NewRun()])
+    assert await ended(engine, submitted) is RunStatus.COMPLETED
+    assert seen == [[0, 10], [], [0]]
 
 
 async def test_a_step_makes_runs_and_the_next_one_gathers_what_they_returned(engine, running):
@@ -211,7 +225,7 @@ async def spawned(engine, count=3):
     [run] = submitted.runs
     end = End(run_id=run, step_no=1, lease="L", kind=EndKind.COMPLETED, message="success")
     spawn = Spawn(plan=plan("page"), runs=[NewRun() for _ in range(count)])
-    [done] = await engine.finish_steps([evolve(end, spawns=[spawn])])
+    [done] = await engine.store.finish([evolve(end, spawns=[spawn])])
     assert claimed is not None
     return submitted, run, done
 
@@ -223,7 +237,7 @@ async def test_runs_are_made_once_and_only_by_who_has_the_lease(engine):
     assert len(await engine.children(run)) == 3
     end = End(run_id=run, step_no=1, lease="L", kind=EndKind.COMPLETED)
     again = evolve(end, spawns=[Spawn(plan=plan("page"), runs=[NewRun()])])
-    assert await engine.finish_steps([again]) == [None]
+    assert await engine.store.finish([again]) == [None]
     assert len(await engine.children(run)) == 3
     assert (await engine.stats(submitted.group_id)).total_runs == 1
 
@@ -247,7 +261,7 @@ async def test_a_cancelled_run_cancels_those_it_made_and_a_retry_brings_all_back
     assert (last.workflow_run_id, last.workflow_step_name) == (run, "merge")
     await engine.complete_step(last.id, "M3")
     assert (await engine.stats(submitted.group_id)).group_status is RunStatus.COMPLETED
-    assert await engine.reconcile() == 0
+    assert await engine.store.reconcile() == 0
 
 
 async def test_a_paused_run_pauses_those_it_made_and_all_go_on(engine):
@@ -271,7 +285,7 @@ async def test_a_cancel_while_a_step_makes_runs_reaches_them(engine):
     await engine.cancel(run_id=run)
     end = End(run_id=run, step_no=1, lease="L", kind=EndKind.COMPLETED)
     spawn = Spawn(plan=plan("page"), runs=[NewRun(), NewRun()])
-    await engine.finish_steps([evolve(end, spawns=[spawn])])
+    await engine.store.finish([evolve(end, spawns=[spawn])])
     assert (await engine.stats(submitted.group_id)).group_status is RunStatus.CANCELLED
     assert {child.status for child in await engine.children(run)} == {RunStatus.CANCELLED}
     assert await engine.retry(run_id=run) == 3
@@ -293,7 +307,7 @@ async def test_of_many_that_end_at_once_the_last_makes_the_run_ready_once(engine
     attempts = [row["step_no"] for row in await engine.attempts(run)]
     assert attempts == [1, 2]
     assert (await engine.stats(submitted.group_id)).group_status is RunStatus.COMPLETED
-    assert await engine.reconcile() == 0
+    assert await engine.store.reconcile() == 0
 
 
 async def test_a_run_that_waits_for_nothing_is_found_and_goes_on(engine):
@@ -302,7 +316,7 @@ async def test_a_run_that_waits_for_nothing_is_found_and_goes_on(engine):
         "UPDATE lexigram_durable_runs SET status = 'completed', completed_at = 1 WHERE id <> ?",
         (run,),
     )
-    assert await engine.reconcile() == 1
+    assert await engine.store.reconcile() == 1
     assert await state(engine, run) == "ready"
 
 
@@ -458,7 +472,7 @@ async def test_a_parked_run_can_be_paused_and_cancelled(engine):
     [run] = submitted.runs
     await engine.claim_next_step("w", "L")
     park = End(run_id=run, step_no=1, lease="L", kind=EndKind.PARKED, message="pay?")
-    await engine.finish_steps([park])
+    await engine.store.finish([park])
     assert await engine.claim_next_step("w", "L2") is None
     await engine.pause(run_id=run)
     await engine.resume(run_id=run)
@@ -468,7 +482,7 @@ async def test_a_parked_run_can_be_paused_and_cancelled(engine):
     assert await engine.claim_next_step("w", "L3") is None
     await engine.resume(run_id=run)
     assert (await engine.claim_next_step("w", "L4")).workflow_run_id == run
-    await engine.finish_steps([End(run_id=run, step_no=1, lease="L4", kind=EndKind.PARKED)])
+    await engine.store.finish([End(run_id=run, step_no=1, lease="L4", kind=EndKind.PARKED)])
     await engine.cancel(run_id=run)
     assert (await engine.stats(submitted.group_id)).group_status is RunStatus.CANCELLED
 

@@ -23,10 +23,10 @@ async def test_a_worker_whose_clock_is_wrong_keeps_and_takes_nothing_by_it(postg
     with clock.use(FakeClock()) as wrong:
         for jump in (timedelta(days=-400), timedelta(days=9000)):
             wrong.set(wrong.now() + jump)
-            assert (await engine.reap(["wrong"])).steps == []
-            assert (await engine.tend()).promoted == 0
+            assert (await engine.store.reap(["wrong"])).steps == []
+            assert (await engine.store.tend()).promoted == 0
             assert await engine.claim_next_step("wrong", "L2") is None
-            [beat] = await engine.heartbeat("right", [(step.workflow_run_id, "L1")])
+            [beat] = await engine.store.heartbeat("right", [(step.workflow_run_id, "L1")])
             assert beat.is_kept
         assert await engine.complete_step(step.id, "L1")
 
@@ -37,8 +37,8 @@ async def test_a_clock_that_jumps_ahead_ends_leases_and_no_stale_write_is_accept
         submitted = await engine.submit(PLAN, [NewRun()])
         stale = await engine.claim_next_step("stale", "L1")
         time.set(time.now() + timedelta(hours=1))
-        assert (await engine.reap(["stale"])).steps == []
-        assert (await engine.reap(["fresh"])).steps == [stale.id]
+        assert (await engine.store.reap(["stale"])).steps == []
+        assert (await engine.store.reap(["fresh"])).steps == [stale.id]
         fresh = await engine.claim_next_step("fresh", "L2")
         assert fresh.lock_fence > stale.lock_fence
         assert not await engine.complete_step(stale.id, "L1")
@@ -51,11 +51,11 @@ async def test_a_clock_that_is_set_back_does_not_leave_a_dead_worker_its_steps(s
     with clock.use(FakeClock()) as time:
         await engine.submit(PLAN, [NewRun()])
         step = await engine.claim_next_step("dead", "L1")
-        assert await engine.take_duty("sweep", 60.0)
+        assert await engine.store.take_duty("sweep", 60.0)
         time.set(time.now() - timedelta(days=1))
-        assert await engine.take_duty("sweep", 60.0)
-        await engine.reconcile()
-        assert (await engine.reap(["live"])).steps == []
+        assert await engine.store.take_duty("sweep", 60.0)
+        await engine.store.reconcile()
+        assert (await engine.store.reap(["live"])).steps == []
         time.advance(61)
-        assert (await engine.reap(["live"])).steps == [step.id]
-        await engine.tend()
+        assert (await engine.store.reap(["live"])).steps == [step.id]
+        await engine.store.tend()

@@ -112,11 +112,11 @@ async def test_5_a_released_step_goes_to_one_and_costs_no_attempt(engine):
 async def test_6_steps_of_the_dead_are_taken_back_once_and_never_by_themselves(engine):
     await engine.submit(plan("a"), [NewRun() for _ in range(4)])
     got = await claims(engine)
-    await engine.heartbeat("w0")
+    await engine.store.heartbeat("w0")
     await overdue(engine)
     everyone = [f"w{number}" for number in range(CROWD)]
-    assert {tuple(r.steps) for r in await at_once(lambda _: engine.reap(everyone))} == {()}
-    reaped = await at_once(lambda _: engine.reap(["live"]))
+    assert {tuple(r.steps) for r in await at_once(lambda _: engine.store.reap(everyone))} == {()}
+    reaped = await at_once(lambda _: engine.store.reap(["live"]))
     assert sorted(step for one in reaped for step in one.steps) == sorted(s.id for s in got)
 
 
@@ -124,7 +124,7 @@ async def test_7_after_the_reaper_only_the_fresh_lease_counts(engine):
     await engine.submit(plan("a"), [NewRun()])
     [stale] = await claims(engine, "stale")
     await overdue(engine)
-    await engine.reap(["live"])
+    await engine.store.reap(["live"])
     [fresh] = await claims(engine, "fresh")
     leases = [stale.lease_token, fresh.lease_token]
     ended = await at_once(lambda n: engine.complete_step(stale.id, leases[n % 2]))
@@ -140,7 +140,7 @@ async def test_8_a_resource_has_one_holder_at_a_time(engine):
     done = 0
     while True:
         got = await claims(engine, done)
-        if not got and not (await engine.tend()).promoted:
+        if not got and not (await engine.store.tend()).promoted:
             break
         assert len(got) <= 1
         for step in got:
@@ -180,7 +180,7 @@ async def test_10_pools_take_their_types_and_the_catch_all_the_rest(engine):
         got = []
         for turn in range(20):
             selection = pools[names[number]]
-            claimed = await engine.claim_steps(f"w{number}", f"{number}-{turn}", selection, 2)
+            claimed = await engine.store.claim(f"w{number}", f"{number}-{turn}", selection, 2)
             got += [(names[number], claim.step_type) for claim in claimed.claims]
         return got
 

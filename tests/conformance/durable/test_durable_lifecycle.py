@@ -20,6 +20,7 @@ from lexigram.workflow.durable import (
     Worker,
     WorkerConfig,
 )
+from lexigram.workflow.durable.worker import events as events_module
 
 pytestmark = pytest.mark.anyio
 
@@ -145,6 +146,27 @@ async def test_every_event_fires_when_it_should(engine, running):
     await wait_until(all_delivered, timeout=GUARD)
 
 
+async def test_a_step_that_failed_while_its_run_went_on_has_its_event(engine, running):
+    heard = []
+
+    async def note(event, run_step):
+        heard.append((event.kind.value, run_step.workflow_step_name, run_step.status.value))
+
+    async def a(ctx):
+        ctx.fail("no")
+
+    kinds = ["step_end", "step_failed", "item_end", "item_failed"]
+    given = plan("a", "b", lifecycle={LifeCycleEvent(kind): {} for kind in kinds})
+    await running(engine, {"a": a, "b": works, "note": note})
+    submitted = await engine.submit(given, [NewRun()])
+    await settled(engine, submitted, 3)
+    assert sorted(heard) == [
+        ("item_end", "b", "COMPLETED"),
+        ("step_end", "b", "COMPLETED"),
+        ("step_failed", "a", "FAILED"),
+    ]
+
+
 async def test_a_plan_without_handlers_writes_only_starts_and_ends_of_groups(engine, running):
     await running(engine, {"a": works})
     submitted = await engine.submit(plan("a"), [NewRun(), NewRun()])
@@ -166,7 +188,7 @@ async def test_a_run_that_kills_its_workers_is_an_item_that_failed(database):
     submitted = await engine.submit(plan(lifecycle=kinds), [NewRun()])
     await engine.claim_next_step("dead", "L")
     await database.execute("UPDATE lexigram_durable_runs SET lease_until = 1")
-    await engine.reap(["live"])
+    await engine.store.reap(["live"])
     rows = await open_events(engine)
     assert sorted(row["kind"] for row in rows) == ["item_failed", "step_failed"]
     assert {row["run_id"] for row in rows} == set(submitted.runs)
@@ -250,11 +272,26 @@ async def test_a_handler_that_this_worker_has_not_is_left_to_others(engine, runn
         return [row for row in await open_events(engine) if row["tries"] and not row["lease"]]
 
     await wait_until(put_off, timeout=GUARD)
-    await engine.database.execute("UPDATE lexigram_durable_events SET lease_until = NULL")
     await running(engine, {"note": note})
     await wait_until(lambda: heard == [LifeCycleEvent.ITEM_END], timeout=GUARD)
     [row] = await settled(engine, submitted, 1)
     assert (row.status, row.attempts) == (RunStatus.COMPLETED, 1)
+
+
+async def test_an_event_whose_handler_a_worker_has_not_is_free_at_once_for_the_others(
+    engine, running, monkeypatch
+):
+    monkeypatch.setattr(events_module, "_ELSEWHERE_SECONDS", 3600.0)
+    await running(engine, {"a": works})
+    await engine.submit(plan(lifecycle={LifeCycleEvent.ITEM_END: {}}), [NewRun()])
+
+    async def taken_once():
+        return [row for row in await open_events(engine) if row["tries"] and not row["lease"]]
+
+    await wait_until(taken_once, timeout=GUARD)
+    await engine.submit(plan(), [NewRun()])  # news: the worker looks again
+    [event] = await engine.store.take_events("other", seconds=600, audience=Audience.HANDLER)
+    assert event.tries == 2
 
 
 async def finished_group(engine, given):
@@ -272,7 +309,7 @@ async def test_after_a_crash_the_handler_under_way_is_called_again_and_no_other(
     ends = {LifeCycleEvent.GROUP_END: [handler("first"), handler("second")]}
     submitted = await finished_group(engine, RunPlan(workflow_id="w", steps=steps, lifecycle=ends))
     # A worker that did the first one and died within the second.
-    [event] = await engine.take_events("dead", seconds=600, audience=Audience.HANDLER)
+    [event] = await engine.store.take_events("dead", seconds=600, audience=Audience.HANDLER)
     store = engine.store
     assert await store.begin_handler(event, 1, "first", "dead")
     assert await store.end_handler(event, 1, RunStatus.COMPLETED, "success", None)
@@ -292,7 +329,7 @@ async def test_after_a_crash_the_handler_under_way_is_called_again_and_no_other(
     assert [(row.status.value, row.attempts) for row in rows] == [("COMPLETED", 1)] * 2
     # What the dead one says when it wakes up changes nothing.
     assert not await store.end_handler(event, 2, RunStatus.FAILED, "zombie", None)
-    assert not await engine.settle_event(event)
+    assert not await engine.store.settle_event(event)
 
 
 async def test_of_many_workers_one_handles_the_end_of_a_group(engine, running):
@@ -334,7 +371,7 @@ async def test_the_lease_of_an_event_is_renewed_while_it_is_handled(engine, runn
     until = (await row())["lease_until"]
 
     async def renewed():
-        worker._heart.poke()
+        worker._heartbeat.wake()
         return (await row())["lease_until"] > until
 
     await wait_until(renewed, timeout=GUARD)
@@ -362,7 +399,7 @@ async def test_a_handler_whose_event_was_taken_away_is_stopped(engine, running):
     with anyio.fail_after(GUARD):
         await begun.wait()
         await engine.database.execute("UPDATE lexigram_durable_events SET lease = 'another'")
-        worker._heart.poke()
+        worker._heartbeat.wake()
         await stopped.wait()
 
 
@@ -388,7 +425,7 @@ async def test_a_stop_gives_events_back_at_once(engine, running):
 
 async def test_the_end_of_a_group_that_a_dead_worker_took_is_handed_out(engine):
     submitted = await finished_group(engine, plan())
-    [event] = await engine.take_events("dead", seconds=600, kinds=[LifeCycleEvent.GROUP_END])
+    [event] = await engine.store.take_events("dead", seconds=600, kinds=[LifeCycleEvent.GROUP_END])
     assert await engine.try_complete_run_group(submitted.group_id) is None
     await engine.database.execute("UPDATE lexigram_durable_events SET lease_until = 1")
     won = []
@@ -400,7 +437,156 @@ async def test_the_end_of_a_group_that_a_dead_worker_took_is_handed_out(engine):
         for _ in range(8):
             group.start_soon(complete)
     assert sorted(won, key=str) == sorted([None] * 7 + [RunStatus.COMPLETED], key=str)
-    assert not await engine.settle_event(event)
+    assert not await engine.store.settle_event(event)
+
+
+# --- effects that happen once ---------------------------------------------------------------------
+
+
+@pytest.fixture
+async def effects(database):
+    """The keys that handlers wrote, by one row each."""
+    await database.execute("DROP TABLE IF EXISTS effects")
+    await database.execute("CREATE TABLE effects (name TEXT)")
+
+    async def written():
+        found = await database.execute_query("SELECT name FROM effects ORDER BY name")
+        return [row["name"] for row in found.rows]
+
+    yield written
+    await database.execute("DROP TABLE effects")
+
+
+async def write(database, name):
+    await database.execute("INSERT INTO effects (name) VALUES (?)", (name,))
+
+
+ITEM_END = {LifeCycleEvent.ITEM_END: {"retries": 3}}
+
+
+@pytest.mark.promise
+async def test_a_handler_that_fails_after_its_transaction_is_done(
+    engine, database, effects, running
+):
+    async def note(ctx):
+        async with ctx.transaction():
+            await write(database, ctx.idempotency_key)
+        raise OSError("after it")
+
+    await running(engine, {"a": works, "note": note})
+    submitted = await engine.submit(plan(lifecycle=ITEM_END), [NewRun()])
+    [row] = await settled(engine, submitted, 1)
+    assert (row.status, row.attempts) == (RunStatus.COMPLETED, 1)
+
+    async def delivered():
+        return await open_events(engine) == []
+
+    await database.execute("UPDATE lexigram_durable_events SET lease_until = 1")
+    await wait_until(delivered, timeout=GUARD)
+    assert len(await effects()) == 1
+
+
+async def test_what_a_handler_wrote_before_it_failed_in_its_transaction_is_undone(
+    engine, database, effects, running
+):
+    async def note(ctx):
+        async with ctx.transaction() as transaction:
+            await transaction.execute("INSERT INTO effects (name) VALUES ('yielded')")
+            await write(database, f"attempt {ctx.attempt}")
+            if ctx.attempt == 1:
+                raise OSError("within it")
+
+    await running(engine, {"a": works, "note": note})
+    submitted = await engine.submit(plan(lifecycle=ITEM_END), [NewRun()])
+    [row] = await settled(engine, submitted, 1)
+    assert (row.status, row.attempts) == (RunStatus.COMPLETED, 2)
+    assert await effects() == ["attempt 2", "yielded"]
+
+
+async def test_a_handler_that_lost_its_event_writes_nothing_and_one_that_was_cut_off_nothing_again(
+    engine, database, effects, running
+):
+    calls, hang = [], anyio.Event()
+
+    async def note(ctx):
+        calls.append(ctx.idempotency_key)
+        if len(calls) == 1:
+            await database.execute("UPDATE lexigram_durable_events SET lease = 'another'")
+        async with ctx.transaction():
+            await write(database, ctx.idempotency_key)
+        hang.set()
+        await anyio.sleep_forever()
+
+    worker = await running(engine, {"a": works, "note": note})
+    submitted = await engine.submit(plan(lifecycle=ITEM_END), [NewRun()])
+    await wait_until(lambda: not worker._deliveries._held and calls, timeout=GUARD)
+    assert await effects() == []
+    await database.execute("UPDATE lexigram_durable_events SET lease_until = 1")
+    with anyio.fail_after(GUARD):
+        await hang.wait()
+    await worker.stop(0.0)
+    await running(engine, {"note": note})
+
+    async def delivered():
+        return await open_events(engine) == []
+
+    await wait_until(delivered, timeout=GUARD)
+    [row] = await engine.lifecycle_history(submitted.group_id)
+    assert row.status is RunStatus.COMPLETED
+    assert await effects() == [
+        f"durable-item_end-{submitted.group_id}-run-{submitted.runs[0]}-1-handler-1"
+    ]
+    assert calls == await effects() * 2
+
+
+async def test_a_handler_has_one_transaction_and_none_inside_its_own(engine, database, running):
+    refused = []
+
+    async def twice(ctx):
+        async with ctx.transaction():
+            pass
+        async with ctx.transaction():
+            refused.append("not refused")
+
+    async def inside(ctx):
+        async with database.transaction(), ctx.transaction():
+            refused.append("not refused")
+
+    def handler(name):
+        return LifecycleHandler(name=name, handler=name)
+
+    steps = [StepPlan(name="a", step_type="a", handler="a")]
+    ends = {LifeCycleEvent.GROUP_END: [handler("twice"), handler("inside")]}
+    given = RunPlan(workflow_id="w", steps=steps, lifecycle=ends)
+    await running(engine, {"a": works, "twice": twice, "inside": inside})
+    rows = await settled(engine, await engine.submit(given, [NewRun()]), 2)
+    assert [row.status for row in rows] == [RunStatus.COMPLETED, RunStatus.FAILED]
+    assert "TransactionScopeError" in rows[1].message
+    assert refused == []
+
+
+async def test_a_key_is_the_same_in_every_attempt_and_different_for_every_handler_event_and_step(
+    engine, running
+):
+    keys = []
+
+    async def note(ctx):
+        keys.append(ctx.idempotency_key)
+        if ctx.attempt == 1:
+            raise OSError("again")
+
+    async def a(ctx):
+        await note(ctx)
+
+    handlers = [LifecycleHandler(name=name, handler="note", retries=2) for name in "xy"]
+    steps = [StepPlan(name=name, step_type="a", handler="a", retries=2) for name in "pq"]
+    kinds = (LifeCycleEvent.GROUP_END, LifeCycleEvent.ITEM_END, LifeCycleEvent.STEP_END)
+    given = RunPlan(workflow_id="w", steps=steps, lifecycle=dict.fromkeys(kinds, handlers))
+    await running(engine, {"a": a, "note": note})
+    submitted = await engine.submit(given, [NewRun(), NewRun()])
+    await settled(engine, submitted, 2 * (1 + 2 + 4))
+    assert set(Counter(keys).values()) == {2}
+    assert len(set(keys)) == 2 * 2 + 2 * (1 + 2 + 4)
 
 
 # --- in the process -------------------------------------------------------------------------------
@@ -441,12 +627,12 @@ async def test_of_many_workers_one_has_a_duty_until_it_is_due_again(engine):
     got = []
 
     async def take():
-        got.append(await engine.take_duty("sweep", 60.0))
+        got.append(await engine.store.take_duty("sweep", 60.0))
 
     async with anyio.create_task_group() as group:
         for _ in range(8):
             group.start_soon(take)
     assert got.count(True) == 1
-    assert not await engine.take_duty("sweep", 60.0)
+    assert not await engine.store.take_duty("sweep", 60.0)
     await engine.database.execute("UPDATE lexigram_durable_duties SET due_at = 1")
-    assert await engine.take_duty("sweep", 60.0)
+    assert await engine.store.take_duty("sweep", 60.0)

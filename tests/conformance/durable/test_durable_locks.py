@@ -23,7 +23,7 @@ from lexigram.workflow.durable import (
     Spawn,
     StepPlan,
 )
-from lexigram.workflow.durable.store_overview import Overview
+from lexigram.workflow.durable.store.overview import Overview
 
 pytestmark = [pytest.mark.anyio, pytest.mark.service("postgresql")]
 
@@ -51,7 +51,7 @@ def plan(*names, **options):
 
 
 async def claimed(engine, lease):
-    [claim] = (await engine.claim_steps("w", lease, ANYTHING, 1)).claims
+    [claim] = (await engine.store.claim("w", lease, ANYTHING, 1)).claims
     return claim
 
 
@@ -68,9 +68,9 @@ async def three_levels(engine):
     """A run whose child is at work again, since its own child failed."""
     submitted = await engine.submit(plan("top", "end"), [NewRun()])
     top = await claimed(engine, "L1")
-    await engine.finish_steps([completed(top, spawn(1, "middle", "gather"))])
+    await engine.store.finish([completed(top, spawn(1, "middle", "gather"))])
     middle = await claimed(engine, "L2")
-    await engine.finish_steps([completed(middle, spawn())])
+    await engine.store.finish([completed(middle, spawn())])
     leaf = await claimed(engine, "L3")
     await engine.error_step(leaf.step_id, "L3", "boom")
     middle = await claimed(engine, "L4")  # to tell that its child failed
@@ -134,14 +134,14 @@ async def test_an_end_waits_for_those_that_made_runs_before_it_takes_groups(engi
     """A child of one run and a run of its own end together; ``goes_on``: a third goes on."""
     submitted = await engine.submit(plan("top", "end"), [NewRun()])
     top = await claimed(engine, "L1")
-    await engine.finish_steps([completed(top, spawn())])
+    await engine.store.finish([completed(top, spawn())])
     child = await claimed(engine, "L2")
     alone = await engine.submit(plan("leaf"), [NewRun()])
     ends = [completed(child), completed(await claimed(engine, "L3"))]
     if goes_on:
         await engine.submit(plan("a", "b"), [NewRun()])
         ends.append(completed(await claimed(engine, "L4")))
-    async with beside(other, RUN, top.run_id, lambda: engine.finish_steps(ends)) as (held, _):
+    async with beside(other, RUN, top.run_id, lambda: engine.store.finish(ends)) as (held, _):
         for group in (alone.group_id, submitted.group_id):
             await held.execute(GROUP, (group,))
     assert (await engine.stats(alone.group_id)).group_status is RunStatus.COMPLETED
@@ -154,7 +154,7 @@ async def test_an_end_gives_back_its_resource_before_it_takes_groups(engine, oth
     if goes_on:
         await engine.submit(plan("a", "b"), [NewRun()])
         ends.append(completed(await claimed(engine, "L2")))
-    async with beside(other, LOCK, "K", lambda: engine.finish_steps(ends)) as (held, _):
+    async with beside(other, LOCK, "K", lambda: engine.store.finish(ends)) as (held, _):
         await held.execute(GROUP, (submitted.group_id,))
     assert (await engine.stats(submitted.group_id)).group_status is RunStatus.COMPLETED
 
@@ -193,13 +193,13 @@ async def test_the_reaper_leaves_alone_what_is_just_ending(engine, other):
     await engine.database.execute("UPDATE lexigram_durable_runs SET lease_until = 1")
     async with other.transaction() as held:
         await held.execute(RUN, (claim.run_id,))
-        assert (await engine.reap([])).steps == []
+        assert (await engine.store.reap([])).steps == []
         await held.execute(
             "UPDATE lexigram_durable_runs SET status = 'ready', step_no = 2, step_type = 'next',"
             " lease = NULL, lease_until = NULL, worker_id = NULL WHERE id = ?",
             (claim.run_id,),
         )  # as the end of its step
-    assert (await engine.reap([])).steps == []
+    assert (await engine.store.reap([])).steps == []
     assert (await engine.store.run(claim.run_id))["step_no"] == 2
 
 
@@ -216,16 +216,16 @@ async def test_trees_that_end_are_cancelled_and_retried_at_once_leave_nobody_wai
             mine = DurableEngine(database)
             for _ in range(40):
                 lease = f"{seed}-{next(numbers)}"
-                claims = (await mine.claim_steps("w", lease, ANYTHING, 3)).claims
+                claims = (await mine.store.claim("w", lease, ANYTHING, 3)).claims
                 plain = [claim for claim in claims if claim.step_type not in ("top", "middle")]
                 for claim in claims:
                     if claim.step_type == "top":
-                        await mine.finish_steps([completed(claim, spawn(2, "middle", "gather"))])
+                        await mine.store.finish([completed(claim, spawn(2, "middle", "gather"))])
                     if claim.step_type == "middle":
-                        await mine.finish_steps([completed(claim, spawn(2))])
+                        await mine.store.finish([completed(claim, spawn(2))])
                 kinds = (EndKind.COMPLETED, EndKind.COMPLETED, EndKind.ERROR, EndKind.RELEASED)
                 ends = [evolve(completed(claim), kind=chance.choice(kinds)) for claim in plain]
-                await mine.finish_steps(ends)
+                await mine.store.finish(ends)
                 await disturb(mine, chance)
 
     async def disturb(mine, chance):
@@ -237,7 +237,7 @@ async def test_trees_that_end_are_cancelled_and_retried_at_once_leave_nobody_wai
         elif what == 3:
             await mine.cancel(run_id=run)
         elif what == 4:
-            await mine.reconcile()
+            await mine.store.reconcile()
 
     with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:

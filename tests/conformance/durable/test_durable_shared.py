@@ -53,7 +53,7 @@ def plan(*steps):
 
 
 async def claimed(engine, lease, limit=10):
-    return list((await engine.claim_steps("W", lease, ANYTHING, limit)).claims)
+    return list((await engine.store.claim("W", lease, ANYTHING, limit)).claims)
 
 
 def end(claim, kind=EndKind.COMPLETED, **more):
@@ -74,7 +74,7 @@ async def test_steps_of_one_claim_hold_a_resource_together_and_the_last_gives_it
     for left, (claim, kind) in enumerate(zip(three, kinds, strict=True)):
         assert [lock["holder_id"] for lock in await locks(engine)] == ["L1"], left
         assert await claimed(engine, f"L{left + 3}") == []
-        assert (await engine.finish_steps([end(claim, kind)]))[0] is not None
+        assert (await engine.store.finish([end(claim, kind)]))[0] is not None
     assert await locks(engine) == []
     four = await claimed(engine, "L9")
     assert len(four) == 4
@@ -84,9 +84,9 @@ async def test_steps_of_one_claim_hold_a_resource_together_and_the_last_gives_it
 async def test_the_ends_of_all_of_them_in_one_batch_give_it_back(engine):
     await engine.submit(plan(), [NewRun() for _ in range(4)])
     four = await claimed(engine, "L1")
-    await engine.finish_steps([end(claim) for claim in four[:2]])
+    await engine.store.finish([end(claim) for claim in four[:2]])
     assert len(await locks(engine)) == 1
-    await engine.finish_steps([end(claim) for claim in four[2:]])
+    await engine.store.finish([end(claim) for claim in four[2:]])
     assert await locks(engine) == []
 
 
@@ -97,7 +97,7 @@ async def test_the_last_two_that_end_at_the_same_time_leave_no_lock(engine):
         assert len(four) == 4
         async with anyio.create_task_group() as group:
             for claim in four:
-                group.start_soon(engine.finish_steps, [end(claim)])
+                group.start_soon(engine.store.finish, [end(claim)])
         assert await locks(engine) == []
 
 
@@ -107,7 +107,7 @@ async def test_steps_that_do_not_share_still_have_it_alone(engine):
     for number in range(2):
         alone = await claimed(engine, f"A{number}")
         assert len(alone) == 1
-        await engine.finish_steps([end(alone[0])])
+        await engine.store.finish([end(alone[0])])
     assert len(await claimed(engine, "L")) == 2
 
 
@@ -119,25 +119,25 @@ async def test_those_behind_one_that_does_not_share_do_not_overtake_it(engine):
     for number in range(3):
         got = await claimed(engine, f"L{number}")
         sizes.append(len(got))
-        await engine.finish_steps([end(claim) for claim in got])
+        await engine.store.finish([end(claim) for claim in got])
     assert sizes == [2, 1, 2]
 
 
 async def test_a_step_that_follows_does_not_join_the_claim_that_holds_the_resource(engine):
     await engine.submit(plan(step("a"), step("b", shared=False)), [NewRun(), NewRun()])
     first, second = await claimed(engine, "L1")
-    [after] = await engine.finish_steps([end(first, sticky=True)])
+    [after] = await engine.store.finish([end(first, sticky=True)])
     assert after.state is State.READY
     assert await claimed(engine, "L2") == []
-    await engine.finish_steps([end(second, sticky=True)])
+    await engine.store.finish([end(second, sticky=True)])
     assert len(await claimed(engine, "L3")) == 1
 
 
 async def test_those_that_wait_are_put_aside_and_come_back_together(engine):
     await engine.submit(plan(), [NewRun() for _ in range(6)])
     two = await claimed(engine, "L1", 2)
-    await engine.tend()
-    await engine.finish_steps([end(claim) for claim in two])
+    await engine.store.tend()
+    await engine.store.finish([end(claim) for claim in two])
     assert len(await claimed(engine, "L2")) == 4
     await engine.database.execute("DELETE FROM lexigram_locks")
 
@@ -146,12 +146,12 @@ async def test_a_dead_claim_loses_all_of_its_steps_and_the_lock(engine):
     await engine.submit(plan(), [NewRun() for _ in range(3)])
     three = await claimed(engine, "L1")
     await engine.database.execute("UPDATE lexigram_durable_runs SET lease_until = 1")
-    assert len((await engine.reap([])).steps) == 3
+    assert len((await engine.store.reap([])).steps) == 3
     await engine.sweep_expired_resource_locks()
     assert await locks(engine) == []
     again = await claimed(engine, "L2")
     assert len(again) == 3
-    assert await engine.finish_steps([end(claim) for claim in three]) == [None] * 3
+    assert await engine.store.finish([end(claim) for claim in three]) == [None] * 3
     assert [lock["holder_id"] for lock in await locks(engine)] == ["L2"]
 
 
@@ -161,10 +161,10 @@ async def test_one_step_taken_back_leaves_the_lock_with_the_others(engine):
     await engine.retry(run_id=group.runs[0], hard=True)
     assert [lock["holder_id"] for lock in await locks(engine)] == ["L1"]
     assert await claimed(engine, "L2") == []
-    beats = await engine.heartbeat("W", [(claim.run_id, "L1") for claim in three])
+    beats = await engine.store.heartbeat("W", [(claim.run_id, "L1") for claim in three])
     assert sorted(beat.is_kept for beat in beats) == [False, True, True]
     mine = [claim for claim in three if claim.run_id != group.runs[0]]
-    await engine.finish_steps([end(claim) for claim in mine])
+    await engine.store.finish([end(claim) for claim in mine])
     assert await locks(engine) == []
     assert len(await claimed(engine, "L3")) == 1
 
@@ -187,7 +187,7 @@ async def test_who_waits_for_the_resource_gets_it_between_two_claims(engine):
             return found is not None
 
         await wait_until(waits, timeout=GUARD)
-        await engine.finish_steps([end(claim) for claim in claims])
+        await engine.store.finish([end(claim) for claim in claims])
         assert await claimed(engine, "L2", 2) == []
         with anyio.fail_after(GUARD):
             await held.wait()

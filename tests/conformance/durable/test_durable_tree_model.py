@@ -215,7 +215,7 @@ async def play(database, steps):
                 await finish(engine, model, name, leases[-1 - arguments[0] % len(leases)])
         elif name == "reap":
             await database.execute("UPDATE lexigram_durable_runs SET lease_until = 1")
-            assert (await engine.reap(["other"])).steps == model.reap()
+            assert (await engine.store.reap(["other"])).steps == model.reap()
         elif arguments[0] not in model.runs:
             continue
         elif name == "answer":
@@ -234,7 +234,7 @@ async def finish(engine, model, name, claimed):
     end = End(run_id=run, step_no=step_no, lease=lease, kind=ENDS[name], message="m")
     if name == "complete" and (run, step_no) == (1, 1):
         end = evolve(end, spawns=[Spawn(plan=CHILD, runs=[NewRun() for _ in range(KIDS)])])
-    [ended] = await engine.finish_steps([end])
+    [ended] = await engine.store.finish([end])
     assert (ended is not None) is model.finish(name, run, step_no, lease)
 
 
@@ -255,7 +255,7 @@ async def same(engine, model, group_id):
     group = await engine.store.group(group_id)
     assert (group["total"], group["endings"]) == (1, model.endings)
     assert (group["completed_at"] is None) is (model.runs[1]["status"] not in FINAL)
-    assert await engine.reconcile() == 0
+    assert await engine.store.reconcile() == 0
 
 
 async def play_in_memory(steps):

@@ -6,6 +6,7 @@ from collections import Counter
 import anyio
 import pytest
 
+from lexigram.contracts.workflow import InvalidRunError
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.testing import wait_until
 from lexigram.workflow.durable import (
@@ -137,7 +138,7 @@ async def test_an_error_keeps_type_text_worker_document_and_attempt(engine, runn
     worker = await running({"parse": parse})
     submitted = await engine.submit(plan(), [NewRun(doc_id="sha256-1")])
     assert await ended(engine, submitted) is RunStatus.FAILED
-    await wait_until(lambda: "failed for good" in caplog.text)
+    await wait_until(lambda: "failed permanently" in caplog.text)
     raised, failed = (one for one in caplog.records if one.message.startswith("a step "))
     assert isinstance(raised.exc_info[1], OSError)
     assert failed.fields["error"] == "OSError: the file is gone"
@@ -151,20 +152,64 @@ async def test_an_error_keeps_type_text_worker_document_and_attempt(engine, runn
     }
 
 
-async def test_missing_handlers_and_parameters_fail_the_step_clearly(engine, running):
+async def test_a_missing_parameter_fails_the_step_at_once_and_clearly(engine, running):
     async def needs(size):
         return size
 
     await running({"needs": needs})
-    missing = await engine.submit(plan("absent"), [NewRun()])
-    assert await ended(engine, missing) is RunStatus.FAILED
-    (step,) = await engine.steps(missing.runs[0])
-    assert "this worker has no handler 'absent'" in step.status_message
     wrong = await engine.submit(plan("needs", retries=9), [NewRun()])
     assert await ended(engine, wrong) is RunStatus.FAILED
     (step,) = await engine.steps(wrong.runs[0])
     assert step.retry == 1
     assert "'size'" in step.status_message
+
+
+async def test_a_step_may_fail_for_good_while_its_run_goes_on(engine, running):
+    async def check(ctx):
+        ctx.fail("no signature")
+        return {"next_step": "reject", "pages": 3}
+
+    steps = [
+        StepPlan(name=name, step_type="x", handler=handler, retries=3)
+        for name, handler in {"check": "check", "sign": "nothing", "reject": "nothing"}.items()
+    ]
+    await running({"check": check, "nothing": lambda: None})
+    submitted = await engine.submit(RunPlan(workflow_id="w", steps=steps), [NewRun()])
+    assert await ended(engine, submitted) is RunStatus.COMPLETED
+    first, skipped, last = await engine.steps(submitted.runs[0])
+    assert (first.status, first.status_message) == (RunStatus.FAILED, "no signature")
+    assert (first.status_meta["pages"], first.retry) == (3, 1)
+    assert (skipped.status_message, last.status) == ("skipped", RunStatus.COMPLETED)
+
+
+async def test_a_last_step_that_fails_for_good_fails_its_run(engine, running):
+    async def parse(ctx):
+        ctx.fail("no signature")
+
+    await running({"parse": parse})
+    submitted = await engine.submit(plan("parse", retries=3), [NewRun()])
+    assert await ended(engine, submitted) is RunStatus.FAILED
+    [step] = await engine.steps(submitted.runs[0])
+    assert (step.status, step.status_message) == (RunStatus.FAILED, "no signature")
+
+
+async def test_a_step_without_a_resource_has_no_fence_of_the_step_before(engine, running):
+    fences = []
+
+    async def note(run_step):
+        fences.append(run_step.lock_fence)
+
+    keys = ["K", "K", None]
+    steps = [
+        StepPlan(name=f"s{number}", step_type="x", handler="note", resource_key=key)
+        for number, key in enumerate(keys)
+    ]
+    await running({"note": note})
+    submitted = await engine.submit(RunPlan(workflow_id="w", steps=steps), [NewRun()])
+    assert await ended(engine, submitted) is RunStatus.COMPLETED
+    first, second, without = fences
+    assert first == second is not None
+    assert without is None
 
 
 async def test_a_step_that_takes_too_long_is_an_error(engine, running):
@@ -175,7 +220,8 @@ async def test_a_step_that_takes_too_long_is_an_error(engine, running):
     submitted = await engine.submit(plan(timeout=0.05), [NewRun()])
     assert await ended(engine, submitted) is RunStatus.FAILED
     (step,) = await engine.steps(submitted.runs[0])
-    assert step.status_message == "TimeoutError: step 'parse' took longer than 0.05 s"
+    assert step.status_message.startswith("CallTimeoutError: ")
+    assert "step 'parse' took more than 0.05 s" in step.status_message
 
 
 async def test_pools_bound_how_many_steps_of_a_type_run_at_once(engine, running):
@@ -322,8 +368,8 @@ async def test_leases_are_renewed_while_a_handler_blocks_the_loop(engine):
     engine = DurableEngine(engine.database, Terms(lease=0.5))
 
     async def parse():
-        enough, limit = worker._heart.beats + 3, time.monotonic() + GUARD
-        while worker._heart.beats < enough:  # nothing else runs in this loop meanwhile
+        enough, limit = worker._heartbeat.beats + 3, time.monotonic() + GUARD
+        while worker._heartbeat.beats < enough:  # nothing else runs in this loop meanwhile
             assert time.monotonic() < limit
 
     worker = Worker(WorkerConfig(poll_interval=0.1), engine, {"parse": parse})
@@ -341,8 +387,8 @@ async def test_the_lock_of_a_step_is_renewed_while_its_handler_blocks_the_loop(e
 
     async def parse():
         before = (await engine.locks.get("K")).expires_at
-        enough, limit = worker._heart.beats + 2, time.monotonic() + GUARD
-        while worker._heart.beats < enough:  # nothing else runs in this loop meanwhile
+        enough, limit = worker._heartbeat.beats + 2, time.monotonic() + GUARD
+        while worker._heartbeat.beats < enough:  # nothing else runs in this loop meanwhile
             assert time.monotonic() < limit
         grew.append((await engine.locks.get("K")).expires_at > before)
 
@@ -402,7 +448,7 @@ async def test_the_end_of_a_group_reaches_one_listener_once_also_when_it_failed_
 
 
 async def test_workers_with_settings_that_cannot_work_are_refused(engine):
-    with pytest.raises(PlanInvalidError):
+    with pytest.raises(InvalidRunError, match="consumers 0"):
         WorkerConfig(consumers={"parse": 0})
     with pytest.raises(PlanInvalidError):
         WorkerConfig(consumers={})
@@ -457,7 +503,7 @@ async def test_a_handler_that_goes_on_after_a_cancel_is_reported_all_the_same(en
 
 async def test_a_worker_that_stops_gives_back_the_step_after_the_one_it_reports(engine, running):
     """Also when it is told in the moment between two steps of one lease."""
-    reported = engine.finish_steps
+    reported = engine.store.finish
     slow, go = anyio.Event(), anyio.Event()
 
     async def finish_steps(ends):
@@ -467,7 +513,7 @@ async def test_a_worker_that_stops_gives_back_the_step_after_the_one_it_reports(
             await go.wait()
         return answer
 
-    engine.finish_steps = finish_steps
+    engine.store.finish = finish_steps
     seen = []
 
     async def parse():

@@ -50,7 +50,7 @@ def now():
 def url(request):
     if request.param == "sqlite":
         return request.getfixturevalue("sqlite_url")
-    return request.getfixturevalue("emptied_postgres_url")
+    return request.getfixturevalue("postgres_url")
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
 import pytest
+from tests.conformance.tasks.handler_failures import HandlerFailures
 
 from lexigram.sql import Database
 from lexigram.tasks import InMemoryTaskQueue, SqlTaskQueue
@@ -15,7 +16,7 @@ TestInMemoryTaskQueue = conformance_suite(
 )
 
 
-class TestSqliteTaskQueue(TaskQueueConformance):
+class TestSqliteTaskQueue(HandlerFailures, TaskQueueConformance):
     capabilities = frozenset(TaskQueueCapability)
 
     @pytest.fixture
@@ -29,7 +30,7 @@ class TestSqliteTaskQueue(TaskQueueConformance):
 
 
 @pytest.mark.service("postgresql")
-class TestPostgresTaskQueue(TaskQueueConformance):
+class TestPostgresTaskQueue(HandlerFailures, TaskQueueConformance):
     capabilities = frozenset(TaskQueueCapability)
 
     @pytest.fixture

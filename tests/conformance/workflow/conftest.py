@@ -1,23 +1,10 @@
-"""Databases for the suites: a file of its own for each test, and one schema emptied before each."""
+"""Caches for the suites: in memory, in both databases and in Redis."""
 
 import pytest
 from redis.asyncio import Redis
 from tests.names import unique_name
 
 from lexigram.cache import Cache, MemoryCache, RedisCache, RedisConnection, SqlCache
-from lexigram.sql import Database
-
-
-@pytest.fixture
-async def sqlite(sqlite_url):
-    async with Database(sqlite_url) as database:
-        yield database
-
-
-@pytest.fixture
-async def postgres(emptied_postgres_url):
-    async with Database(emptied_postgres_url) as database:
-        yield database
 
 
 @pytest.fixture

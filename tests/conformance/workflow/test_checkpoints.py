@@ -5,8 +5,13 @@ import pytest
 from lexigram.contracts.workflow import CheckpointConflictError
 from lexigram.sql import Database
 from lexigram.testing.conformance import conformance_suite
-from lexigram.testing.conformance.checkpoints import CheckpointCapability, CheckpointConformance
-from lexigram.testing.conformance.checkpoints.spec import a_checkpoint, a_run, numbers
+from lexigram.testing.conformance.checkpoints import (
+    CheckpointCapability,
+    CheckpointConformance,
+    a_checkpoint,
+    a_run,
+    numbers,
+)
 from lexigram.workflow.checkpoint import InMemoryCheckpointStore, SqlCheckpointStore
 
 TestInMemoryCheckpointStore = conformance_suite(

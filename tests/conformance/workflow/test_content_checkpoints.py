@@ -212,7 +212,7 @@ async def test_a_run_that_was_taken_over_stops(lending):
         async with anyio.create_task_group() as group:
 
             async def run():
-                with pytest.raises(BulkOperationBusyError, match="by somebody else"):
+                with pytest.raises(BulkOperationBusyError, match="by another owner"):
                     await no_more(operation)
 
             group.start_soon(run)

@@ -4,12 +4,11 @@ With LEX_TEST_GCP_PUBSUB_PROJECT (a project, with the application default creden
 suites run on the service; its deadlines are longer, so they take longer.
 """
 
-import asyncio
 import os
 from uuid import uuid4
 
 import pytest
-from tests.doubles.pubsub.server import PubSubDouble, demand_pubsub
+from tests.doubles.pubsub.server import PubSubDouble, demand_pubsub, settle_calls
 
 from lexigram.queue.backends.gcp_pubsub import GCPPubSubDriver
 
@@ -33,7 +32,7 @@ def pubsub():
 class OneLoop:
     """All tests of a class in one loop: the gRPC library does not bear one that is closed soon.
 
-    It hears of cancelled calls from a thread, a moment later, whichever loop runs by then.
+    See ``settle_calls``.
     """
 
     @pytest.fixture(scope="class")
@@ -45,7 +44,7 @@ class OneLoop:
     @classmethod
     async def one_loop(cls, anyio_backend):
         yield
-        await asyncio.sleep(0.2)
+        await settle_calls()
 
 
 def place_name():

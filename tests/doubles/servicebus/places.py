@@ -46,7 +46,7 @@ def place_name():
 
 def driver_on(settings, prefix, **more):
     return AzureServiceBusDriver(
-        **settings, prefix=prefix, **{"visibility_timeout": LEASE, "max_wait_time": 1.0, **more}
+        **settings, queue_name=prefix, **{"visibility_timeout": LEASE, "max_wait_time": 1.0, **more}
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 from attrs import frozen
+from tests.processes import Popen
 
 from lexigram.ai.workers.vectors.lancedb import LanceVectorStore
 from lexigram.cli.main import main
@@ -81,7 +82,7 @@ def start(tmp_path):
     processes = []
 
     def start(*arguments, env):
-        process = subprocess.Popen(
+        process = Popen(
             [LEXIGRAM, *map(str, arguments)],
             cwd=tmp_path,
             env={**os.environ, **env},

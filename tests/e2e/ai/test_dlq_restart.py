@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.processes import Popen
 
 PROGRAM = """
 import sys
@@ -77,7 +78,7 @@ class Process:
 
     def __init__(self, folder, url, role):
         (folder / "program.py").write_text(PROGRAM)
-        self.process = subprocess.Popen(
+        self.process = Popen(
             [sys.executable, str(folder / "program.py"), url, str(folder), role],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -99,7 +100,7 @@ class Process:
 
 
 @pytest.mark.promise
-def test_after_a_kill_letters_are_still_there_tried_on_and_told_of_once(sqlite_url, tmp_path):
+def test_after_a_kill_dead_letters_are_retried_and_notified_once(sqlite_url, tmp_path):
     first = Process(tmp_path, sqlite_url, "first")
     first.until(lambda told, _: told == 1)
     first.kill()

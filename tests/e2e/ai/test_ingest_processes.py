@@ -77,19 +77,23 @@ def check_index(found, folder, files):
     assert {one.metadata["chunk_count"] - by_uri[one.metadata["uri"]] for one in found} == {0}
 
 
-async def test_killed_at_five_moments_it_goes_on_without_losing_or_doubling(
-    endpoint, start, here, tmp_path, seed
+@pytest.mark.parametrize(
+    ("files", "kills"), [pytest.param(20, 1, marks=pytest.mark.promise), (FILES, KILLS)]
+)
+async def test_killed_at_any_moments_it_goes_on_without_losing_or_doubling(
+    endpoint, start, here, tmp_path, seed, files, kills
 ):
-    hashes = write(tmp_path / "files", range(FILES))
+    hashes = write(tmp_path / "files", range(files))
     numbers = {digest: number for number, digest in hashes.items()}
     data, env = tmp_path / ".lexigram", {**using(endpoint, batch_size=4), **LEASES}
     finished: dict[str, int] = {}  # texts whose vectors were kept when we struck -> times asked
-    moments = sorted(seed.uniform(0.05, 0.9) for _ in range(KILLS))
+    # The last one late: something must have been kept by then.
+    moments = [*sorted(seed.uniform(0.05, 0.9) for _ in range(kills - 1)), seed.uniform(0.6, 0.9)]
     for moment in moments:
         process = start("ingest", "files", "--json", env=env)
 
         def is_time(moment=moment, process=process):
-            return len(asked(endpoint)) >= moment * FILES * PARTS or process.poll() is not None
+            return len(asked(endpoint)) >= moment * files * PARTS or process.poll() is not None
 
         with anyio.fail_after(GUARD):
             await wait_until(is_time, timeout=GUARD)
@@ -103,10 +107,10 @@ async def test_killed_at_five_moments_it_goes_on_without_losing_or_doubling(
     last = await here("ingest", "files", "--json", env=env)
     assert last.code == 0, last.err
     assert last.data["failed"] == 0
-    check_index(await rows(data), tmp_path / "files", FILES)
+    check_index(await rows(data), tmp_path / "files", files)
     assert {digest for _, digest in artifacts(data)} == set(hashes.values())
     by_kind = collections.Counter(kind for kind, _ in artifacts(data))
-    assert set(by_kind.values()) == {FILES}
+    assert set(by_kind.values()) == {files}
     assert finished, "no blow fell while work was being done"
     now = asked(endpoint)
     assert [text for text, count in finished.items() if now[text] != count] == []

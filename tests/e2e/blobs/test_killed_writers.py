@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from tests.processes import Popen
 
 from lexigram.blobs import BlobConfig, BlobStore
 
@@ -73,7 +74,7 @@ async def assert_whole(store, info):
 
 
 def kill_a_writer(root, dice):
-    with subprocess.Popen(
+    with Popen(
         [sys.executable, "-c", WRITER, str(root)], stdout=subprocess.PIPE, text=True
     ) as writer:
         assert writer.stdout is not None

@@ -10,6 +10,8 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from tests import processes
+from tests.processes import Popen
 
 SCRIPTS = Path(sys.executable).parent
 SECONDS = 120  # a guard against hanging, not a promise
@@ -23,7 +25,7 @@ def environment(**extra):
 @pytest.fixture
 def lexigram(tmp_path):
     def run(*arguments, cwd=tmp_path, script="lexigram", stdin="", **variables):
-        return subprocess.run(
+        return processes.run(
             [SCRIPTS / script, *arguments],
             cwd=cwd,
             env=environment(**variables),
@@ -41,7 +43,7 @@ def lexigram(tmp_path):
 def made_once(tmp_path_factory):
     folder = tmp_path_factory.mktemp("new")
     command = [SCRIPTS / "lexigram", "new", "depot"]
-    subprocess.run(command, cwd=folder, env=environment(), check=True, capture_output=True)
+    processes.run(command, cwd=folder, env=environment(), check=True, capture_output=True)
     return folder / "depot"
 
 
@@ -66,7 +68,7 @@ def start(depot):
     started = []
 
     def start(*arguments, cwd=depot, **variables):
-        process = subprocess.Popen(
+        process = Popen(
             [SCRIPTS / "lexigram", "run", *arguments],
             cwd=cwd,
             env=environment(**variables),
@@ -90,7 +92,7 @@ def start(depot):
 
 @pytest.mark.promise
 def test_a_new_application_passes_its_own_test(depot):
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=depot,
         env=environment(),
@@ -291,7 +293,7 @@ def test_the_shell_talks_to_a_running_application(lexigram, depot):
 
 
 def test_ctrl_c_in_the_shell_ends_what_was_typed_and_nothing_else(depot):
-    shell = subprocess.Popen(
+    shell = Popen(
         [SCRIPTS / "lexigram", "shell", "-q"],
         cwd=depot,
         env=environment(),
@@ -394,7 +396,7 @@ def test_lex_is_the_same_command(lexigram):
 
 
 def test_a_reader_that_goes_away_is_no_traceback(depot):
-    done = subprocess.run(
+    done = processes.run(
         f"{SCRIPTS}/lexigram config env | true",
         shell=True,
         cwd=depot,

@@ -3,13 +3,13 @@
 import asyncio
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
 
 import asyncpg
 import pytest
+from tests import processes
 from tests.names import unique_identifier
 
 SCRIPTS = Path(sys.executable).parent
@@ -82,7 +82,7 @@ def db(tmp_path, url):
 
     def run(*arguments, stdin="", path=""):
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("LEX_", "PYTEST", "COV"))}
-        return subprocess.run(
+        return processes.run(
             [SCRIPTS / "lexigram", "db", *arguments],
             cwd=tmp_path,
             env={**kept, "PYTHONPATH": str(path), "LEX_SQL__URL": url},

@@ -1,14 +1,15 @@
 """The example runs as its text says."""
 
-import subprocess
 import sys
 from pathlib import Path
+
+from tests import processes
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_the_example_files_all_notes_and_one_at_the_second_attempt():
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-m", "examples.durable"],
         cwd=ROOT,
         capture_output=True,

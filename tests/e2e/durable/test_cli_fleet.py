@@ -8,18 +8,16 @@ from collections import Counter
 from pathlib import Path
 
 import anyio
-import asyncpg
 import pytest
 from attrs import evolve
-from tests.names import unique_identifier
+from tests.processes import Popen
 
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.sql import Database
-from lexigram.sql.migrate import upgrade
 from lexigram.testing import wait_until
 from lexigram.workflow.durable import DurableEngine, NewRun, Terms
-from lexigram.workflow.durable.handler_catalog import HandlerCatalog
-from lexigram.workflow.durable.registry import DefinitionFolders, DefinitionRegistry
+from lexigram.workflow.durable.definitions.catalog import HandlerCatalog
+from lexigram.workflow.durable.definitions.registry import DefinitionFolders, DefinitionRegistry
 
 pytestmark = [pytest.mark.anyio, pytest.mark.chaos, pytest.mark.timeout(900)]
 
@@ -61,27 +59,14 @@ def this_test_may_block(blocking_calls_fail):
     blocking_calls_fail.deactivate()
 
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service("postgresql"))]
-)
-async def url(request, tmp_path):
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/fleet.db"
-        return
-    services = request.getfixturevalue("services")
-    schema = unique_identifier()
-    server = f"postgresql://postgres@{services['postgresql'].address}/test"
-    admin = await asyncpg.connect(server)
-    await admin.execute(f"CREATE SCHEMA {schema}")
-    yield f"{server}?search_path={schema}"
-    await admin.execute(f"DROP SCHEMA {schema} CASCADE")
-    await admin.close()
+@pytest.fixture
+def url(migrated_url):
+    return migrated_url
 
 
 @pytest.fixture
 async def engine(url):
     async with Database(url) as database:
-        await upgrade(database)
         await database.execute("CREATE TABLE effects (what TEXT, id BIGINT)")
         yield DurableEngine(database, Terms(lease=LEASE))
 
@@ -112,13 +97,14 @@ def lexigram(url, folder):
         "LEX_WORKFLOW__DURABLE__POLL_INTERVAL": "0.2",
     }
 
-    def run(*arguments, **durable):
+    def run(*arguments, stderr=None, **durable):
         settings = {f"LEX_WORKFLOW__DURABLE__{key.upper()}": v for key, v in durable.items()}
-        process = subprocess.Popen(
+        process = Popen(
             [str(LEXIGRAM), *arguments],
             cwd=folder,
             env=env | settings,
             stdout=subprocess.PIPE,
+            stderr=stderr,
             text=True,
         )
         started.append(process)
@@ -294,3 +280,38 @@ async def test_a_second_signal_ends_a_worker_at_once(engine, lexigram, folder, m
     assert "draining: 1 steps" in await line(process)
     process.send_signal(signal.SIGTERM)
     assert await anyio.to_thread.run_sync(process.wait) == 143
+
+
+@pytest.mark.promise
+async def test_a_worker_whose_task_fails_again_and_again_ends_by_itself_with_an_error(
+    engine, lexigram
+):
+    process = lexigram("worker", "broken_worker_app:create_always", stderr=subprocess.PIPE)
+    output, errors = await anyio.to_thread.run_sync(process.communicate)
+    assert process.returncode == 1
+    assert "the worker stopped" not in output
+    assert "task claim * of worker" in errors
+    assert "failed and is restarted" in errors
+    assert "claims no more" in errors
+    assert "Traceback" in errors
+    assert "SystemExit: a defect of the worker" in errors
+
+
+@pytest.mark.promise
+async def test_a_worker_whose_task_failed_and_was_restarted_works_and_exits_with_an_error(
+    engine, lexigram, folder, monkeypatch
+):
+    plan = await plan_of(folder, monkeypatch)
+    process = lexigram("worker", "broken_worker_app:create_once", stderr=subprocess.PIPE)
+    assert "works on" in await line(process)
+    group = await engine.submit(plan, [NewRun()])
+
+    async def is_completed():
+        return (await engine.stats(group.group_id)).completed == 1
+
+    await wait_until(is_completed, timeout=GUARD)
+    process.send_signal(signal.SIGTERM)
+    _, errors = await anyio.to_thread.run_sync(process.communicate)
+    assert process.returncode == 1
+    assert "failed and is restarted" in errors
+    assert "SystemExit: a defect of the worker" in errors

@@ -5,16 +5,16 @@ import random
 import signal
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
-import asyncpg
 import pytest
-from tests.names import unique_identifier
+from tests.doubles.proxy import proxy_to
+from tests.processes import Popen
 
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.sql import Database
-from lexigram.sql.migrate import upgrade
 from lexigram.testing import wait_until
 from lexigram.workflow.durable import (
     DurableEngine,
@@ -44,29 +44,13 @@ TABLES = [
 
 
 @pytest.fixture
-async def postgres_url(services):
-    schema = unique_identifier()
-    server = f"postgresql://postgres@{services['postgresql'].address}/test"
-    admin = await asyncpg.connect(server)
-    await admin.execute(f"CREATE SCHEMA {schema}")
-    yield f"{server}?search_path={schema}"
-    await admin.execute(f"DROP SCHEMA {schema} CASCADE")
-    await admin.close()
-
-
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service("postgresql"))]
-)
-def url(request, tmp_path):
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/a.db"
-    return request.getfixturevalue("postgres_url")
+def url(migrated_url):
+    return migrated_url
 
 
 @pytest.fixture
 async def engine(url):
     async with Database(url) as database:
-        await upgrade(database)
         for statement in TABLES:
             await database.execute(statement)
         yield DurableEngine(database, Terms(lease=LEASE))
@@ -80,9 +64,9 @@ def start(url):
         """Leases are by the server's clock; users of a file are on one machine with one clock."""
         return random.uniform(-3600, 3600) if url.startswith("postgresql") else 0.0
 
-    def run():
-        process = subprocess.Popen(
-            [sys.executable, str(PROCESS), url, str(LEASE), str(skew())],
+    def run(address=url):
+        process = Popen(
+            [sys.executable, str(PROCESS), address, str(LEASE), str(skew())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -129,7 +113,11 @@ async def test_every_step_completes_once_and_each_group_ends_once_while_workers_
             StepPlan(name="gather", step_type="store", handler="gather", retries=1000),
         ],
         lifecycle={
-            LifeCycleEvent.GROUP_END: [LifecycleHandler(name="ended", handler="ended", retries=99)]
+            kind: [
+                LifecycleHandler(name=name, handler=name, retries=99)
+                for name in ("ended", "called")
+            ]
+            for kind in (LifeCycleEvent.GROUP_END, LifeCycleEvent.ITEM_END)
         },
     )
     fans = [await engine.submit(fan, [NewRun() for _ in range(RUNS // 8)]) for _ in range(2)]
@@ -167,7 +155,7 @@ async def test_every_step_completes_once_and_each_group_ends_once_while_workers_
 
     async def all_told():
         found = await query("SELECT * FROM lexigram_durable_events WHERE delivered_at IS NULL")
-        return [row for row in found.rows if row["kind"] == "group_end"] == []
+        return [row for row in found.rows if row["kind"] in ("group_end", "item_end")] == []
 
     await wait_until(all_told, timeout=GUARD)
 
@@ -191,14 +179,24 @@ async def test_every_step_completes_once_and_each_group_ends_once_while_workers_
         assert stats.completed == stats.total_runs == len(group.runs)
     for group in fans:
         rows = await engine.lifecycle_history(group.group_id)
-        assert [row.status for row in rows] == [RunStatus.COMPLETED], "its end was handled once"
+        # two handlers of the end of the group, and of the end of each run
+        assert [row.status for row in rows] == [RunStatus.COMPLETED] * 2 * (1 + len(group.runs))
+    ends = (
+        await query(
+            "SELECT what, count(*) AS n FROM effects"
+            " WHERE what LIKE 'once %' OR what LIKE 'called %' GROUP BY what"
+        )
+    ).rows
+    once = [row for row in ends if row["what"].startswith("once ")]
+    assert {row["n"] for row in once} == {1}, "what is in our transaction happened twice"
+    assert len(once) == len(ends) - len(once) == len(fans) + fanned, "one key for each event"
     made = await query(
         "SELECT parent_id, count(*) AS n FROM lexigram_durable_runs"
         " WHERE parent_id IS NOT NULL GROUP BY parent_id"
     )
     assert len(made.rows) == fanned
     assert {row["n"] for row in made.rows} == {3}, "runs were made twice"
-    assert await engine.reconcile() == 0
+    assert await engine.store.reconcile() == 0
     # Two holders of a resource: none of those that came later was let in by a lower fence.
     fences = (
         await query(
@@ -220,3 +218,108 @@ async def test_every_step_completes_once_and_each_group_ends_once_while_workers_
         return (await query("SELECT * FROM resourcelock")).rows == []
 
     await wait_until(no_lock, timeout=GUARD)
+
+
+# --- nobody is killed, everybody is late ----------------------------------------------------------
+
+
+def stalling(*, blocks=False):
+    kinds = (LifeCycleEvent.GROUP_END, LifeCycleEvent.ITEM_END)
+    handler = LifecycleHandler(name="ended", handler="ended", retries=99)
+    step = StepPlan(name="a", step_type="a", handler="stall", params={"blocks": blocks})
+    return RunPlan(workflow_id="stall", steps=[step], lifecycle={kind: [handler] for kind in kinds})
+
+
+async def check_stalled(engine, submitted):
+    """When the group has ended: nothing was lost and nothing counts twice."""
+    query = engine.database.execute_query
+
+    async def handled():
+        rows = await engine.lifecycle_history(submitted.group_id)
+        done = [row for row in rows if row.status is RunStatus.COMPLETED]
+        return len(done) == len(submitted.runs) + 1
+
+    await wait_until(handled, timeout=GUARD)
+    attempts = (await query("SELECT run_id, status FROM lexigram_durable_history")).rows
+    completed = [row["run_id"] for row in attempts if row["status"] == "COMPLETED"]
+    assert sorted(completed) == sorted(submitted.runs)
+    effects = [row["what"] for row in (await query("SELECT what FROM effects")).rows]
+    once = [what for what in effects if what.startswith("once ")]
+    assert len(once) == len(set(once)) == len(submitted.runs) + 1
+    # A step began again only where its lease was taken away.
+    assert effects.count("begun") <= len(attempts)
+
+
+async def lapsed(engine):
+    """Whether leases are over."""
+    now = "extract(epoch FROM clock_timestamp())"
+    if engine.database.dialect == "sqlite":
+        now = "(julianday('now') - 2440587.5) * 86400"
+    found = await engine.database.execute_query(
+        f"SELECT id FROM lexigram_durable_runs WHERE lease_until < {now}"
+    )
+    return found.rows != []
+
+
+async def lapsed_or_done(engine, submitted):
+    stats = await engine.stats(submitted.group_id)
+    return await lapsed(engine) or stats.completed == stats.total_runs
+
+
+async def begun(engine, count):
+    found = await engine.database.execute_query(
+        "SELECT count(*) AS n FROM effects WHERE what = 'begun'"
+    )
+    return found.rows[0]["n"] >= count
+
+
+async def test_steps_that_block_the_loop_longer_than_a_lease_count_once(engine, start):
+    for process in [start(), start()]:
+        await ready(process)
+    submitted = await engine.submit(stalling(blocks=True), [NewRun() for _ in range(4)])
+    await check_stalled(engine, submitted)
+
+
+@pytest.mark.parametrize("suspended", [1, 2])
+async def test_processes_that_are_suspended_longer_than_a_lease_lose_nothing(
+    engine, start, suspended
+):
+    processes = [start(), start()]
+    for process in processes:
+        await ready(process)
+    submitted = await engine.submit(stalling(), [NewRun() for _ in range(12)])
+    await wait_until(lambda: begun(engine, 1), timeout=GUARD)
+    for process in processes[:suspended]:
+        process.send_signal(signal.SIGSTOP)
+    # What it held; the other one may take it over before it wakes up.
+    await wait_until(lambda: lapsed_or_done(engine, submitted), timeout=GUARD)
+    for process in processes[:suspended]:
+        process.send_signal(signal.SIGCONT)
+    await check_stalled(engine, submitted)
+    for process in processes:
+        await anyio.to_thread.run_sync(process.communicate, "stop\n")
+        assert process.returncode == 0
+    await check_stalled(engine, submitted)
+
+
+@pytest.mark.promise
+async def test_a_database_that_hangs_longer_than_a_lease_loses_nothing(request, engine, start, url):
+    async with AsyncExitStack() as stack:
+        if engine.database.dialect == "sqlite":
+            address, proxy = url, None
+        else:
+            server = request.getfixturevalue("services")["postgresql"].address
+            proxy = await stack.enter_async_context(proxy_to(server))
+            address = url.replace(server, proxy.address)
+        for process in [start(address), start(address)]:
+            await ready(process)
+        submitted = await engine.submit(stalling(), [NewRun() for _ in range(12)])
+        await wait_until(lambda: begun(engine, 4), timeout=GUARD)
+        if proxy is None:
+            async with engine.database.transaction():  # the writer of all processes
+                await wait_until(lambda: lapsed_or_done(engine, submitted), timeout=GUARD)
+        else:
+            proxy.hold()
+            await wait_until(lambda: lapsed_or_done(engine, submitted), timeout=GUARD)
+            proxy.release()
+        await check_stalled(engine, submitted)

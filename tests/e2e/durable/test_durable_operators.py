@@ -104,7 +104,7 @@ async def test_whatever_operators_do_every_step_completes_once_and_every_end_is_
                     which = {"run_id": chance.choice(runs)}
                 if what == "reconcile":
                     # it may come before a cancel has counted those that made what it cancelled
-                    await engine.reconcile()
+                    await engine.store.reconcile()
                 elif what == "hard":
                     await engine.retry(**which, hard=True)
                 else:
@@ -155,4 +155,4 @@ async def test_whatever_operators_do_every_step_completes_once_and_every_end_is_
         assert (row["total"], row["remaining"], row["failed"]) == (RUNS, 0, 0)
         for run in group.runs:
             assert len(await engine.children(run, 1)) == len(await engine.children(run, 3)) == 3
-    assert await engine.reconcile() == 0
+    assert await engine.store.reconcile() == 0

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.processes import Popen
 
 ROOT = Path(__file__).parents[3]
 
@@ -14,7 +15,7 @@ def example(tmp_path):
     started = []
 
     def run(*arguments):
-        process = subprocess.Popen(
+        process = Popen(
             [sys.executable, "-m", "examples.durable_graph", *arguments],
             cwd=tmp_path,
             env={"PYTHONPATH": str(ROOT), "PATH": ""},

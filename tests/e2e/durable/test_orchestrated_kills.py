@@ -8,14 +8,12 @@ from collections import Counter
 from pathlib import Path
 
 import anyio
-import asyncpg
 import pytest
 from tests.e2e.durable.orchestrated_process import NODES, registered
-from tests.names import unique_identifier
+from tests.processes import Popen
 
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.sql import Database
-from lexigram.sql.migrate import upgrade
 from lexigram.testing import wait_until
 from lexigram.workflow.durable import DurableEngine, Terms
 
@@ -35,27 +33,14 @@ def this_test_may_block(blocking_calls_fail):
     blocking_calls_fail.deactivate()
 
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service("postgresql"))]
-)
-async def url(request, tmp_path):
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/graphs.db"
-        return
-    services = request.getfixturevalue("services")
-    schema = unique_identifier()
-    server = f"postgresql://postgres@{services['postgresql'].address}/test"
-    admin = await asyncpg.connect(server)
-    await admin.execute(f"CREATE SCHEMA {schema}")
-    yield f"{server}?search_path={schema}"
-    await admin.execute(f"DROP SCHEMA {schema} CASCADE")
-    await admin.close()
+@pytest.fixture
+def url(migrated_url):
+    return migrated_url
 
 
 @pytest.fixture
 async def engine(url):
     async with Database(url) as database:
-        await upgrade(database)
         yield DurableEngine(database, Terms(lease=LEASE))
 
 
@@ -77,7 +62,7 @@ def start(url, log):
     started = []
 
     async def run(slots=4):
-        process = subprocess.Popen(  # noqa: ASYNC220 - blocks for a moment only
+        process = Popen(
             [sys.executable, str(PROCESS), url, str(LEASE), str(log), str(slots)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.processes import Popen
 
 from lexigram.testing import wait_until
 
@@ -46,7 +47,7 @@ def serve(tmp_path, blocking_calls_fail):
     started = []
 
     def run(*options):
-        process = subprocess.Popen(
+        process = Popen(
             [str(LEXIGRAM), "serve", "serve_app:create", "--json", *options],
             cwd=tmp_path,
             env=env,

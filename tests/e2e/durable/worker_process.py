@@ -103,9 +103,22 @@ async def main():
             await work(run_step)
             return {"page": page}
 
-        async def ended(event):
+        async def stall(run_step, blocks):
+            await note(run_step.id, "begun")
+            if blocks:
+                time.sleep(lease * 2)  # noqa: ASYNC251 - the loop is blocked: that is the test
+            else:
+                await asyncio.sleep(lease / 2)
+
+        async def ended(event, ctx):
             await asyncio.sleep(random.random() * 0.05)
-            await note(event.group_id, "handled", event.ending)
+            async with ctx.transaction():
+                await note(event.group_id, f"once {ctx.idempotency_key}", event.ending)
+            await asyncio.sleep(random.random() * 0.05)
+
+        async def called(event, ctx):
+            await note(event.group_id, f"called {ctx.idempotency_key}", event.ending)
+            await asyncio.sleep(random.random() * 0.05)
 
         async def group_end(event):
             await note(event.group_id, "group_end", event.ending)
@@ -120,7 +133,9 @@ async def main():
                 "split": split,
                 "page": page,
                 "gather": gather,
+                "stall": stall,
                 "ended": ended,
+                "called": called,
             },
             listeners={LifeCycleEvent.GROUP_END: group_end},
         )

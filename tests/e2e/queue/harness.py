@@ -6,13 +6,15 @@ publisher and consumers as processes and kills them. Tests wait on what was hand
 
 import json
 import signal
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import anyio
+from tests.processes import Popen
+
+from lexigram.contracts.queue import BusMessage
 
 WORKER = Path(__file__).with_name("worker.py")
 STUCK_SECONDS = 180.0  # without any progress, on a machine that does much else: something is lost
@@ -20,7 +22,7 @@ STUCK_SECONDS = 180.0  # without any progress, on a machine that does much else:
 
 @dataclass
 class Place:
-    driver: str  # sql, redis, rabbitmq, nats
+    driver: str  # sql, redis, rabbitmq, nats, kafka, ...
     url: str
     folder: str
     messages: int
@@ -35,6 +37,8 @@ class Place:
     guarantee: str | None = None  # of the consumers; None: as the queue has it
     max_retries: int = 3
     deadly: int = 0  # so many times message 0 kills the process that handles it
+    max_deliveries: int = 20
+    batch_size: int = 1
 
 
 class Crowd:
@@ -58,7 +62,7 @@ class Crowd:
     def _start(self, work):
         log = (self.folder / f"log.{len(self.everybody)}").open("wb")
         command = [sys.executable, str(WORKER), work, json.dumps(asdict(self.place))]
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process = Popen(command, stdout=log, stderr=log)
         log.close()
         self.everybody.append(process)
         return process
@@ -181,6 +185,31 @@ async def survive(place):
 
         await crowd.until(done)
         return crowd.handled(), (crowd.folder / "survived").read_text()
+
+
+async def bury(place, queue):
+    """Consumers die from message 0, always, and are replaced, until nothing is left to handle.
+
+    ``queue`` is connected and tells the dead letters. Returns what was handled, the dead letters,
+    and how often the handler was begun with message 0.
+    """
+    await queue.driver.declare(place.topic, "chaos")
+    messages = [BusMessage(id=f"m{n}", payload={"n": n}) for n in range(place.messages)]
+    await queue.publish_many(place.topic, messages)
+    last, since = None, anyio.current_time()
+    with Crowd(place) as crowd:
+        crowd.consume()
+        while len(crowd.handled()) < place.messages - 1 or not (
+            dead := await queue.driver.list_dead(place.topic, "chaos")
+        ):
+            if crowd.consumers[-1].poll() is not None:
+                crowd.consume()
+            now = (len(crowd.handled()), len(crowd.consumers))
+            if now != last:
+                last, since = now, anyio.current_time()
+            assert anyio.current_time() - since < STUCK_SECONDS, crowd.story()
+            await anyio.sleep(0.05)
+        return crowd.handled(), dead, (crowd.folder / "deaths").stat().st_size
 
 
 async def restart_broker(place, stop, start, *, times=1, members=2, settle=0.0):

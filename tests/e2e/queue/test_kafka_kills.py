@@ -6,8 +6,8 @@ process had in hand comes twice: a member that joins costs nothing.
 
 import os
 import signal
-import subprocess
 import sys
+import time
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.doubles.kafka.server import KafkaDouble
+from tests.processes import Popen
 
 from lexigram.contracts.queue import BusMessage
 from lexigram.contracts.queue.headers import ORDERING_KEY
@@ -67,7 +68,7 @@ class Crowd:
 
     def __init__(self, servers, folder):
         self.servers, self.folder = servers, folder
-        self.living, self.killed = [], set()
+        self.living, self.killed = [], {}  # when each process was killed
         self.begun, self.ended, self.settled = (
             Journal(folder, kind) for kind in ("begun", "ended", "settled")
         )
@@ -84,7 +85,7 @@ class Crowd:
         victim = self.living.pop(rng.randrange(len(self.living)))
         victim.send_signal(signal.SIGKILL)
         victim.wait()
-        self.killed.add(victim.pid)
+        self.killed[victim.pid] = time.monotonic_ns()
 
     def logs(self):
         return "".join(file.read_text()[-1500:] for file in self.folder.glob("log.*"))
@@ -102,13 +103,24 @@ class Crowd:
     def start(self):
         command = [sys.executable, str(WORKER), self.servers, str(self.folder)]
         with (self.folder / f"log.{len(self.living) + len(self.killed)}").open("wb") as log:
-            self.living.append(subprocess.Popen(command, stdout=log, stderr=log))
+            self.living.append(Popen(command, stdout=log, stderr=log))
         return self.folder / f"begun.{self.living[-1].pid}"
 
     async def joined(self):
         """One more, until it has work: there are more partitions than members."""
         file = self.start()
         await self.until(lambda: file.exists() and file.stat().st_size > 0)
+
+    async def joined_with(self, publisher):
+        """One more, and messages for it."""
+        await publisher.send()
+        await self.joined()
+
+    async def until_committed(self, driver):
+        """Wait until the group has committed all that was sent."""
+        with anyio.fail_after(STUCK_SECONDS):
+            while await driver.depth("chaos", "chaos"):  # noqa: ASYNC110 - a broker tells nobody
+                await anyio.sleep(0.1)
 
     async def replaced(self, publisher, rng):
         """Kill one; the others have all its keys when each key has gone on; then one joins."""
@@ -131,13 +143,16 @@ class Publisher:
 
     async def run(self):
         while not self.may_end or self.sent < MESSAGES:
-            await self.driver.publish_many(
-                [self._message(n) for n in range(self.sent, self.sent + BATCH)]
-            )
-            self.sent += BATCH
+            await self.send()
             await anyio.sleep(PACE)
             if self.sent % 1000 == 0:
                 await self.crowd.until(lambda: len(self.crowd.begun.names) > self.sent - AHEAD)
+
+    async def send(self):
+        await self.driver.publish_many(
+            [self._message(n) for n in range(self.sent, self.sent + BATCH)]
+        )
+        self.sent += BATCH
 
     def _message(self, number):
         return BusMessage(
@@ -165,16 +180,19 @@ async def test_three_consumers_are_killed_and_join_and_only_what_a_killed_one_he
             publisher.may_end = True
         sent = publisher.sent
         await crowd.until(lambda: len(crowd.begun.names) == sent)
-        with anyio.fail_after(STUCK_SECONDS):
-            while await driver.depth("chaos", "chaos"):  # noqa: ASYNC110 - a broker tells nobody
-                await anyio.sleep(0.1)
+        await crowd.until_committed(driver)
         assert await driver.count_dead("chaos", "chaos") == 0
         await driver.close()
     begun, settled, ended = (
         journal.by_name() for journal in (crowd.begun, crowd.settled, crowd.ended)
     )
     repeats = sum(len(times) - 1 for times in begun.values())
-    print(f"{sent} messages, {len(crowd.killed)} kills, {repeats} came twice")
+    ages = ages_of_repeats(begun, ended, crowd.killed)
+    print(
+        f"{sent} messages, {len(crowd.killed)} kills, {repeats} came twice: {len(ages)} of them had "
+        f"been handled, {sum(age > 0.2 for age in ages)} more than 0.2 s before the kill, "
+        f"the first {max(ages, default=0):.2f} s before it"
+    )
 
     # At least once.
     assert len(begun) == sent >= MESSAGES
@@ -194,6 +212,36 @@ async def test_three_consumers_are_killed_and_join_and_only_what_a_killed_one_he
             before = ended[f"{key}:{number - 1}"]
             assert before, f"{name} came, the one before it never ended"
             assert before[0][0] <= times[0][0], f"{name} did not wait for the one before it"
+
+
+def ages_of_repeats(begun, ended, killed):
+    """Seconds from the end of a handler to the kill, of each message that then came again."""
+    return [
+        (killed[process] - end) / 1e9
+        for name, times in begun.items()
+        for _, process, _ in times[:-1]
+        for end, other, _ in ended[name]
+        if other == process and process in killed
+    ]
+
+
+async def test_what_a_group_has_committed_does_not_come_again_after_a_kill(tmp_path, rng):
+    """The offsets of the group are the state to wait for: no time is long or short enough."""
+    with KafkaDouble() as double, Crowd(double.servers, tmp_path) as crowd:
+        driver = KafkaDriver(double.servers)
+        await driver.connect()
+        await driver.declare("chaos", "chaos")
+        publisher = Publisher(driver, crowd)
+        await crowd.joined_with(publisher)
+        await crowd.until_committed(driver)
+        committed = publisher.sent
+        crowd.kill(rng)
+        await crowd.joined_with(publisher)
+        await crowd.until_committed(driver)
+        await driver.close()
+    begun = crowd.begun.by_name()
+    assert len(begun) == publisher.sent > committed > 0
+    assert [n for n in map(publisher.name, range(committed)) if len(begun[n]) > 1] == []
 
 
 def _is_seen_again(begun, settled):

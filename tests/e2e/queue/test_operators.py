@@ -10,6 +10,8 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from tests import processes
+from tests.processes import Popen
 
 pytestmark = pytest.mark.timeout(900)  # many processes, each with imports of its own
 
@@ -71,7 +73,7 @@ def folder(tmp_path):
 @pytest.fixture
 def lexigram(folder):
     def run(*arguments, **variables):
-        return subprocess.run(
+        return processes.run(
             [SCRIPTS / "lexigram", *arguments],
             cwd=folder,
             env=environment(**variables),
@@ -105,7 +107,7 @@ def fleet(folder):
         for _ in range(number):
             path = folder / f"member-{len(started)}.txt"
             with path.open("w") as file:
-                process = subprocess.Popen(
+                process = Popen(
                     [SCRIPTS / "lexigram", "run"],
                     cwd=folder,
                     env=environment(**variables),
@@ -198,7 +200,7 @@ def test_a_redriven_message_is_handled_by_the_fleet_that_has_the_fix(queue, flee
 
 def test_a_tail_ended_by_ctrl_c_removes_its_group(queue, folder):
     queue("ls")
-    tail = subprocess.Popen(
+    tail = Popen(
         [SCRIPTS / "lexigram", "queue", "tail", "orders", "--json"],
         cwd=folder,
         env=environment(),
@@ -258,4 +260,4 @@ def test_doctor_and_health_look_at_the_brokers(lexigram, folder):
     examined = lexigram("doctor", "--json")
     checks = {one["check"]: one for one in json.loads(examined.stdout)["checks"]}
     assert checks["broker_url_configured"]["status"] == "error"
-    assert "no driver carrier_pigeon" in checks["broker_url_configured"]["message"]
+    assert "unknown driver 'carrier_pigeon'" in checks["broker_url_configured"]["message"]

@@ -10,9 +10,8 @@ from tests.e2e.queue.harness import Crowd, Place
 
 from lexigram.contracts.queue import BusMessage
 from lexigram.queue.backends.sql import SqlDriver
-from lexigram.queue.store_outbox import SqlOutboxStore
+from lexigram.queue.outbox.store import SqlOutboxStore
 from lexigram.sql import Database
-from lexigram.sql.migrate import upgrade
 
 pytestmark = [pytest.mark.anyio, pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -20,10 +19,11 @@ MESSAGES = 500
 
 
 @pytest.mark.promise
-async def test_what_a_killed_relay_published_comes_again_with_the_same_id(tmp_path, rng):
-    source, target = f"sqlite:///{tmp_path}/app.db", f"sqlite:///{tmp_path}/broker.db"
+async def test_what_a_killed_relay_published_comes_again_with_the_same_id(
+    sqlite_url, tmp_path, rng
+):
+    source, target = sqlite_url, f"sqlite:///{tmp_path}/broker.db"
     async with Database(source) as database:
-        await upgrade(database)
         messages = [
             BusMessage(id=f"m{number}", topic="chaos", payload=b"1") for number in range(MESSAGES)
         ]

@@ -3,10 +3,10 @@
 import os
 
 import pytest
-from redis.asyncio import Redis
 from tests.e2e.queue.harness import Place, kill_consumers, restart_broker
 from tests.e2e.queue.redis_server import RedisServer, need_redis_server
 from tests.names import unique_name
+from tests.redis_keys import delete_keys
 
 from lexigram.queue.backends.redis import RedisDriver
 
@@ -35,10 +35,7 @@ async def place(services, tmp_path):
         messages=MESSAGES,
         options={"prefix": prefix},
     )
-    client = Redis.from_url(url)
-    async for key in client.scan_iter(f"{prefix}:*", count=1000):
-        await client.delete(key)
-    await client.aclose()
+    await delete_keys(url, f"{prefix}:*")
 
 
 async def test_every_message_is_handled_although_consumers_are_killed(place, rng):

@@ -2,10 +2,8 @@
 
 import os
 
-import asyncpg
 import pytest
 from tests.e2e.queue.harness import Place, kill_consumers, restart_broker
-from tests.names import unique_identifier
 
 from lexigram.queue.backends.sql import SqlDriver
 from lexigram.sql import Database
@@ -19,30 +17,11 @@ KILLS, MESSAGES = (20, 20_000) if FULL else (5, 2_000)
 ONCE = 20_000 if FULL else 1_000  # a transaction for each
 
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service("postgresql"))]
-)
-async def url(request, tmp_path):
-    if request.param == "sqlite":
-        place, clean = f"sqlite:///{tmp_path}/bus.db", None
-    else:
-        services = request.getfixturevalue("services")
-        schema = unique_identifier()
-        server = f"postgresql://postgres@{services['postgresql'].address}/test"
-        admin = await asyncpg.connect(server)
-        await admin.execute(f"CREATE SCHEMA {schema}")
-        place, clean = f"{server}?search_path={schema}", f"DROP SCHEMA {schema} CASCADE"
-    await prepare(place)
-    yield place
-    if clean:
-        await admin.execute(clean)
-        await admin.close()
-
-
-async def prepare(url):
-    async with Database(url) as database:
-        await upgrade(database)
+@pytest.fixture
+async def url(migrated_url):
+    async with Database(migrated_url) as database:
         await database.execute("CREATE TABLE effects (number integer NOT NULL)")
+    return migrated_url
 
 
 async def left_over(url):
@@ -78,7 +57,8 @@ async def test_no_confirmed_message_is_lost_when_postgres_is_restarted_under_loa
     start_postgres, tmp_path
 ):
     server = start_postgres()
-    await prepare(server.url)
+    async with Database(server.url) as database:
+        await upgrade(database)
     place = Place(driver="sql", url=server.url, folder=str(tmp_path), messages=MESSAGES)
     handled = await restart_broker(
         place, lambda: server.stop("immediate"), server.start, times=3 if FULL else 1

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from lexigram.contracts.queue import BusMessage, DeliveryGuarantee, QueueError
 from lexigram.queue import config as configs
+from lexigram.queue.backends.registry import QueueDriverRegistry
 from lexigram.queue.config import NamedQueueConfig
-from lexigram.queue.drivers.registry import QueueDriverRegistry
 from lexigram.queue.options import ConsumerOptions
 
 CLASSES = {
@@ -26,6 +26,7 @@ CLASSES = {
     "redis": configs.RedisDriverConfig,
     "rabbitmq": configs.RabbitMQDriverConfig,
     "nats": configs.NATSDriverConfig,
+    "kafka": lambda url, **rest: configs.KafkaDriverConfig(bootstrap_servers=url, **rest),
     "sqs": lambda url, **rest: configs.SQSDriverConfig(queue_url=url, **rest),
     "azure_servicebus": lambda url, **rest: configs.AzureServiceBusDriverConfig(
         connection_str=url, **rest
@@ -43,6 +44,7 @@ def queue_of(place):
         max_backlog=10**6,
         visibility_timeout=place["visibility_timeout"],
         retry_base=0.05,
+        max_deliveries=place["max_deliveries"],
         **{driver: CLASSES[driver](url=place["url"], **place["options"])},
     )
     return QueueDriverRegistry.with_defaults().create_backend(driver, entry)
@@ -72,7 +74,7 @@ async def publish(queue, place):
 async def consume(queue, place):
     database = None
     if place["effects"]:
-        from lexigram.queue.inbox import Inbox
+        from lexigram.queue.outbox.inbox import Inbox
         from lexigram.sql import Database
 
         database = Database(place["effects"])
@@ -90,6 +92,10 @@ async def consume(queue, place):
                 await database.execute_insert("effects", row)
             handled.write(b"%d\n" % message.payload["n"])
 
+        async def handle_batch(messages):
+            for message in messages:
+                await handle(message)
+
         wanted = DeliveryGuarantee(place["guarantee"]) if place["guarantee"] else None
         await queue.consume(
             ConsumerOptions(
@@ -97,9 +103,10 @@ async def consume(queue, place):
                 group="chaos",
                 prefetch=place["prefetch"],
                 concurrency=place["concurrency"],
+                batch_size=place["batch_size"],
                 delivery_guarantee=DeliveryGuarantee.EXACTLY_ONCE if database else wanted,
             ),
-            handle,
+            handle if place["batch_size"] == 1 else handle_batch,
         )
         # The group is there: what is published from now on comes to it.
         (Path(place["folder"]) / f"ready.{os.getpid()}").touch()
@@ -118,8 +125,8 @@ def die_or_survive(message, place):
 
 async def relay(queue, place):
     from lexigram.queue.config import OutboxConfig
-    from lexigram.queue.outbox import OutboxRelay
-    from lexigram.queue.store_outbox import SqlOutboxStore
+    from lexigram.queue.outbox.outbox import OutboxRelay
+    from lexigram.queue.outbox.store import SqlOutboxStore
     from lexigram.sql import Database
 
     sent = 0

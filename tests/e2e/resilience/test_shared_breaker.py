@@ -9,8 +9,9 @@ from pathlib import Path
 
 import anyio
 import pytest
-from redis.asyncio import Redis
 from tests.names import unique_name
+from tests.processes import Popen
+from tests.redis_keys import delete_keys
 
 from lexigram.testing import wait_until
 
@@ -30,7 +31,7 @@ class Worker:
     """A process with the breaker; ``await ask("fail")`` is its answer to that line."""
 
     def __init__(self, *arguments):
-        self.process = subprocess.Popen(
+        self.process = Popen(
             [sys.executable, str(WORKER), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -72,10 +73,7 @@ async def start(services):
     yield run
     for worker in started:
         worker.end()
-    async with Redis.from_url(url) as client:
-        keys = [key async for key in client.scan_iter(match=f"{prefix}:*")]
-        if keys:
-            await client.delete(*keys)
+    await delete_keys(url, f"{prefix}:*")
 
 
 async def all_asked(workers, order):

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.processes import Popen
 
 from lexigram.sql import Database
-from lexigram.sql.migrate import upgrade
 
 PROCESS = Path(__file__).with_name("process.py")
 TABLES = ("CREATE TABLE made (tick TEXT)", "CREATE TABLE called (process INTEGER)")
@@ -25,7 +25,7 @@ def start(url, tmp_path):
     def run(work):
         # Files, not pipes: nobody reads while they run, and a full pipe would stop them.
         log = (tmp_path / f"{len(started)}.log").open("wb")
-        process = subprocess.Popen(
+        process = Popen(
             [sys.executable, str(PROCESS), url, work], stdout=log, stderr=subprocess.STDOUT
         )
         started.append((process, log))
@@ -55,14 +55,13 @@ def seed():
 
 
 @pytest.fixture
-def url(empty_url):
-    return empty_url
+def url(migrated_url):
+    return migrated_url
 
 
 @pytest.fixture
 async def db(url):
     async with Database(url) as database:
-        await upgrade(database)
         for statement in TABLES:
             await database.execute(statement)
         yield database

@@ -9,7 +9,14 @@ from lexigram.app import Application
 from lexigram.contracts.core.result import Ok
 from lexigram.contracts.infra.tasks.protocols import TaskQueueProtocol
 from lexigram.di import Provider
-from lexigram.schedule import JobTarget, Schedule, ScheduleConfig, ScheduleModule, scheduled
+from lexigram.schedule import (
+    JobTarget,
+    MisfirePolicy,
+    Schedule,
+    ScheduleConfig,
+    ScheduleModule,
+    scheduled,
+)
 from lexigram.sql import Database, SqlConfig, SqlModule
 from lexigram.tasks import PoolSettings, TasksConfig, TasksModule, job
 
@@ -36,7 +43,7 @@ class QueueProvider(Provider):
         container.singleton(TaskQueueProtocol, queue)
 
 
-@scheduled(every=1.0, name="call", grace=3600.0)
+@scheduled(every=1.0, name="call", misfire=MisfirePolicy.FIRE_ALL, catch_up=1000)
 async def call(database: Database):
     await database.execute_insert("called", {"process": 1})
 
@@ -57,7 +64,8 @@ def main():
         target=JobTarget(name="work", tick_argument="tick"),
         cron="* * * * * *",
         timezone="Europe/Berlin",
-        grace=3600.0,
+        misfire=MisfirePolicy.FIRE_ALL,
+        catch_up=1000,
     )
     schedules = [call] if work == "callbacks" else [every_second]
     tasks = [TasksModule.configure(TASKS, handlers=[work_off])] if work == "queue" else []

@@ -82,7 +82,8 @@ async def test_each_tick_is_one_job_of_the_real_queue_and_each_job_is_done(db, s
     assert set(await made(db)) >= {job.kwargs["tick"] for job in jobs}
 
 
-async def test_ticks_of_a_time_without_any_process_are_made_up_for_within_their_grace(db, start):
+@pytest.mark.promise
+async def test_ticks_of_a_time_without_any_process_are_made_up_for_where_all_shall_fire(db, start):
     process = start("jobs")
     await fired_until(db, start, 1)
     process.send_signal(signal.SIGKILL)

@@ -1,14 +1,15 @@
 """The example of the repository."""
 
-import subprocess
 import sys
 from pathlib import Path
+
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_example_collects_and_reports():
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-m", "examples.schedule"],
         cwd=ROOT,
         capture_output=True,

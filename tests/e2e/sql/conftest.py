@@ -9,6 +9,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from tests.processes import Popen
 from tests.servers import PostgresServer, postgres_binaries
 
 from lexigram.testing.services import do_without
@@ -23,9 +24,7 @@ def start():
 
     def run(work, url, number, count, *more):
         command = [sys.executable, str(WORKER), work, url, *map(str, (number, count, *more))]
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        process = Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         started.append(process)
         return process
 

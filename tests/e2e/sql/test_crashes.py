@@ -9,7 +9,6 @@ import pytest
 
 from lexigram.sql import Database
 from lexigram.sql.locks import SqlResourceLocks
-from lexigram.sql.migrate import upgrade
 from lexigram.testing import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.chaos, pytest.mark.timeout(900)]
@@ -92,12 +91,15 @@ async def consistent(db, reported):
         assert await rows(db, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]
 
 
-async def test_fences_grow_with_the_grants_however_holders_die_or_pause(url, start, seed, tmp_path):
+@pytest.mark.promise
+async def test_fences_grow_with_the_grants_however_holders_die_or_pause(
+    migrated_url, start, seed, tmp_path
+):
     workers, each, faults = (4, 15, 4) if not FULL else (8, 250, 60)
     killed = stopped = 0
-    async with Database(url) as db:
+    async with Database(migrated_url) as db:
         locks = await prepared(db)
-        processes = [start("fight", url, n, each, tmp_path) for n in range(workers)]
+        processes = [start("fight", migrated_url, n, each, tmp_path) for n in range(workers)]
         started = workers
         for _ in range(faults):
             process, fence = await wait_until(lambda: held(locks, processes), timeout=GUARD)
@@ -107,7 +109,7 @@ async def test_fences_grow_with_the_grants_however_holders_die_or_pause(url, sta
                 process.send_signal(signal.SIGKILL)
                 await anyio.to_thread.run_sync(process.communicate)
                 processes.remove(process)
-                processes.append(start("fight", url, started, each, tmp_path))
+                processes.append(start("fight", migrated_url, started, each, tmp_path))
                 started += 1
                 killed += 1
             else:
@@ -130,10 +132,13 @@ async def test_fences_grow_with_the_grants_however_holders_die_or_pause(url, sta
     )
 
 
-async def test_a_holder_stopped_beyond_its_ttl_is_refused_even_if_nobody_came(url, start, tmp_path):
-    async with Database(url) as db:
+@pytest.mark.promise
+async def test_a_holder_stopped_beyond_its_ttl_is_refused_even_if_nobody_came(
+    migrated_url, start, tmp_path
+):
+    async with Database(migrated_url) as db:
         locks = await prepared(db)
-        process = start("fight", url, 0, 100_000, tmp_path)
+        process = start("fight", migrated_url, 0, 100_000, tmp_path)
         grant = {"refreshed": True}
         while grant["refreshed"]:  # else it was stopped just after its refresh
             _, fence = await wait_until(lambda: held(locks, [process]), timeout=GUARD)
@@ -147,12 +152,14 @@ async def test_a_holder_stopped_beyond_its_ttl_is_refused_even_if_nobody_came(ur
         assert check_history(diaries(tmp_path)) >= 1
 
 
-async def test_hold_keeps_the_lock_beyond_its_ttl_while_others_fight_for_it(url, start, tmp_path):
+async def test_hold_keeps_the_lock_beyond_its_ttl_while_others_fight_for_it(
+    migrated_url, start, tmp_path
+):
     workers, each, ttl = 3 if not FULL else 7, 5, 4.0
-    async with Database(url) as db:
+    async with Database(migrated_url) as db:
         locks = await prepared(db)
         async with locks.hold("k", ttl=ttl) as lock:
-            processes = [start("fight", url, n, each, tmp_path) for n in range(workers)]
+            processes = [start("fight", migrated_url, n, each, tmp_path) for n in range(workers)]
             late = lock.expires_at.timestamp() + 1.5 * ttl
             now = await wait_until(lambda: kept(locks, late), timeout=GUARD)
             assert now.fence == lock.fence
@@ -166,7 +173,6 @@ async def test_hold_keeps_the_lock_beyond_its_ttl_while_others_fight_for_it(url,
 
 async def prepared(db):
     locks = SqlResourceLocks(db)
-    await upgrade(db)
     await db.execute("CREATE TABLE grants (fence BIGINT PRIMARY KEY, worker INTEGER)")
     return locks
 

@@ -9,6 +9,7 @@ import anyio.to_thread
 import asyncpg
 import pytest
 from tests.names import unique_identifier
+from tests.processes import Popen
 
 from lexigram.sql import Database
 from lexigram.sql.migrate import installed_migrations, snapshot, upgrade
@@ -48,7 +49,7 @@ def launch():
     def run(work, url):
         pipe = subprocess.PIPE
         command = [sys.executable, SCRIPT, work, url]
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        process = Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         started.append(process)
         return process
 

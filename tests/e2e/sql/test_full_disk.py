@@ -1,18 +1,12 @@
 """A disk that is really full: a small file system of its own, where one may be mounted."""
 
-import os
-import shutil
-import subprocess
-import sys
-
 import pytest
-
-# Mounted in a name space of its own: it goes away with the process, however that ends.
-MOUNTED = 'mount -t tmpfs -o size=1m lexigram "$0" && exec "$@"'
+from tests.disks import run_on_small_disk
 
 FILL = """
-import asyncio, os, pathlib, sys
+import asyncio, pathlib, sys
 from sqlalchemy import text
+from tests.disks import fill
 from lexigram.sql import Database, DiskFullError
 
 folder = pathlib.Path(sys.argv[1])
@@ -66,30 +60,17 @@ async def main():
         assert await committed(db) == {"n": number + 1, "m": number + 1}
         found = await db.execute_query("PRAGMA integrity_check")
         assert found.rows == [{"integrity_check": "ok"}]
+    fill(ballast)
+    assert "make room" in await refused(Database(f"sqlite:///{folder}/a.db").connect())
     print("sound")
 
 asyncio.run(main())
 """
 
 
-def may_mount(folder):
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        return False
-    probe = ["unshare", "--mount", "sh", "-c", MOUNTED, str(folder), "true"]
-    return subprocess.run(probe, check=False, capture_output=True).returncode == 0
-
-
 @pytest.mark.promise
 def test_a_full_disk_is_explained_loses_nothing_and_is_no_end(tmp_path):
-    if not may_mount(tmp_path):
-        pytest.skip("mounting a file system is not allowed here")
-    command = ["unshare", "--mount", "sh", "-c", MOUNTED, str(tmp_path)]
-    done = subprocess.run(
-        [*command, sys.executable, "-c", FILL, str(tmp_path)],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    done = run_on_small_disk(FILL, tmp_path, size="1m")
     assert done.returncode == 0, done.stderr
     explained, end = done.stdout.splitlines()[0], done.stdout.splitlines()[-1]
     assert "there is no room left for" in explained

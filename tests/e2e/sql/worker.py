@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sqlalchemy import text
 
+from lexigram.leasing import lease_token
 from lexigram.sql import Database, SqlConfig
-from lexigram.sql.leasing import lease_token
 from lexigram.sql.locks import SqlResourceLocks
 
 TTL = 0.4  # seconds; short, so that a stopped holder is soon an expired one

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.processes import Popen
 
 from lexigram.sql import Database
-from lexigram.sql.migrate import upgrade
 
 PROCESS = Path(__file__).with_name("process.py")
 
@@ -28,14 +28,13 @@ def seed():
 
 
 @pytest.fixture
-def url(empty_url):
-    return empty_url
+def url(migrated_url):
+    return migrated_url
 
 
 @pytest.fixture
 async def db(url):
     async with Database(url) as database:
-        await upgrade(database)
         yield database
 
 
@@ -44,9 +43,9 @@ def start(url):
     """Start a worker process; all are killed at the end."""
     processes = []
 
-    def started():
-        process = subprocess.Popen(
-            [sys.executable, PROCESS, url], stdout=subprocess.PIPE, text=True
+    def started(lease=2.0):
+        process = Popen(
+            [sys.executable, PROCESS, url, str(lease)], stdout=subprocess.PIPE, text=True
         )
         processes.append(process)
         return process

@@ -1,5 +1,6 @@
-"""A worker process: ``process.py URL``. Runs until SIGTERM, then hands back and ends with 0."""
+"""A worker process: ``process.py URL LEASE``. Runs until SIGTERM, then hands back and ends with 0."""
 
+import os
 import random
 import signal
 import sys
@@ -42,12 +43,18 @@ async def forever(context: JobContext) -> None:
         await anyio.sleep(0.02)
 
 
-async def main(url: str) -> None:
+@job("deadly", max_retries=0)
+async def deadly() -> None:
+    """Ends the process in which it runs."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def main(url: str, lease: float) -> None:
     async with Database(url) as database:
         queue = SqlTaskQueue(database, poll=0.1)
         progress = ProgressTracker(SqlProgress(database, poll=0.1), queue)
-        settings = PoolSettings(concurrency=20, lease=2.0, drain_timeout=0.5)
-        handlers = {"square": square, "forever": forever}
+        settings = PoolSettings(concurrency=20, lease=lease, drain_timeout=0.5)
+        handlers = {"square": square, "forever": forever, "deadly": deadly}
         worker = TaskWorker("w", queue, handlers, settings, progress=progress)
         with anyio.open_signal_receiver(signal.SIGTERM) as signals:
             await worker.start()
@@ -57,4 +64,4 @@ async def main(url: str) -> None:
         await worker.stop()
 
 
-anyio.run(main, sys.argv[1])
+anyio.run(main, sys.argv[1], float(sys.argv[2]))

@@ -1,11 +1,11 @@
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import anyio
 import pytest
+from tests.processes import Popen
 
 from lexigram.sql import Database
 from lexigram.tasks import SqlTaskQueue
@@ -40,7 +40,7 @@ async def test_jobs_work_does_jobs_until_it_is_told_to_stop(tmp_path):
     )
     job_id = enqueued.stdout.decode().strip()
     assert job_id, enqueued.stderr
-    worker = subprocess.Popen(  # noqa: ASYNC220 - the test waits for it anyway
+    worker = Popen(
         [*command, "work", "--queue", "sums", "-c", "2", "--app", "shop:create"],
         cwd=tmp_path,
         env=environment,

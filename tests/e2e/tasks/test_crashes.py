@@ -40,6 +40,7 @@ async def killed(process):
     await anyio.to_thread.run_sync(process.wait)
 
 
+@pytest.mark.promise
 async def test_every_job_ends_once_while_workers_are_killed(db, start, seed):
     await db.execute("CREATE TABLE audit (id TEXT NOT NULL, state TEXT NOT NULL)")
     for statement in AUDIT[db.dialect]:
@@ -128,6 +129,7 @@ async def test_every_job_ends_once_while_workers_are_killed(db, start, seed):
     assert [await tracker.get(f"forever-{number}") for number in range(FOREVER)] == before
 
 
+@pytest.mark.promise
 async def test_a_running_job_is_cancelled_from_another_process(db, start):
     process = start()
     queue = SqlTaskQueue(db, poll=0.1)
@@ -183,3 +185,36 @@ async def test_a_job_that_kills_its_worker_every_time_is_poison(db, start):
     await wait_until(ended, timeout=60)
     result = await queue.get_result(job_id)
     assert (result.status, result.reason) == (JobStatus.FAILED, "poison")
+
+
+INNOCENTS = 50
+
+
+@pytest.mark.promise
+async def test_a_job_that_kills_its_workers_takes_no_other_along(db, start):
+    """All are claimed together, and many run beside it when it begins."""
+    queue = SqlTaskQueue(db, poll=0.1)
+    tasks = [
+        {"name": "square", "kwargs": {"number": number, "failures": 0}}
+        for number in range(INNOCENTS)
+    ]
+    tasks.insert(5, {"name": "deadly"})
+    tasks = [{**task, "max_deliveries": 5} for task in tasks]
+    ids = [answer.unwrap() for answer in await queue.enqueue_many(tasks)]
+    poison = ids.pop(5)
+    deaths, process = 0, start(lease=1.0)
+
+    async def all_ended():
+        nonlocal deaths, process
+        await queue.tend()
+        if process.poll() is not None:
+            deaths, process = deaths + 1, start(lease=1.0)
+        found = [await queue.get_job(one) for one in (poison, *ids)]
+        return all(one.status.is_final for one in found)
+
+    await wait_until(all_ended, timeout=GUARD)
+    results = [await queue.get_result(one) for one in ids]
+    assert [one.value for one in results] == [number**2 for number in range(INNOCENTS)]
+    found = await queue.get_job(poison)
+    assert (found.status, found.reason) == (JobStatus.FAILED, "poison")
+    assert deaths == found.lost_count == 5

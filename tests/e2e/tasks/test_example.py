@@ -1,12 +1,13 @@
-import subprocess
 import sys
 from pathlib import Path
+
+from tests import processes
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_the_example_fails_mends_and_ends():
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-m", "examples.jobs"],
         cwd=ROOT,
         capture_output=True,

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,12 +13,15 @@ from textwrap import dedent
 
 import httpx
 import pytest
+from tests.processes import Popen
 
 SCRIPTS = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[3]
 HANG_GUARD = 120  # seconds
 
 PROGRAM = """
+    import os
+
     import anyio
     from fastapi import APIRouter
     from typing import Annotated
@@ -37,6 +41,10 @@ PROGRAM = """
                 print("closed", flush=True)
             container.scoped(Session, factory=session)
 
+        async def boot(self, container):
+            if os.environ.get("TELL"):
+                print("booted", flush=True)
+
         async def shutdown(self):
             print("shutdown", flush=True)
 
@@ -47,6 +55,13 @@ PROGRAM = """
         await anyio.sleep(seconds)
         return "done"
 
+    clash = APIRouter()
+
+    @clash.get("/health/live")
+    async def alive() -> str:
+        return "yes"
+
+    clashing = Application("clash", modules=[WebModule.configure(routers=[clash])], providers=[Parts])
     app = Application("shop", modules=[WebModule.configure(routers=[router])], providers=[Parts])
     plain = Application("plain")
 """
@@ -56,8 +71,8 @@ PROGRAM = """
 def serving(folder, *arguments, **variables):
     (folder / "shop.py").write_text(dedent(PROGRAM), encoding="utf-8")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("LEX_", "PYTEST", "COV"))}
-    with subprocess.Popen(
-        [SCRIPTS / "lexigram", "serve", *arguments, "--port", "0"],
+    with Popen(
+        [SCRIPTS / "lexigram", "serve", "--port", "0", *arguments],
         cwd=folder,
         env={**kept, **variables},
         stdout=subprocess.PIPE,
@@ -151,13 +166,38 @@ def test_an_application_without_the_module_is_served_as_configured(tmp_path):
         assert get(f"{url}/openapi.json", headers=key).status_code == 200
 
 
-def test_an_address_others_can_reach_is_refused_and_nothing_stays_up(tmp_path):
-    with serving(tmp_path, "shop:app", "--host", "0.0.0.0", "--json") as process:
+TAKEN = "taken"
+WRONG = {
+    "open to others": (["--host", "0.0.0.0"], {}, "LEX_ERR_WEB_002"),
+    "taken": (["--port", TAKEN], {}, "LEX_ERR_WEB_002"),
+    "no such host": (["--host", "no host"], {}, "LEX_ERR_WEB_002"),
+    "short key": ([], {"LEX_WEB__API_KEYS__ADA": "short"}, "LEX_ERR_CFG_001"),
+    "no such port": ([], {"LEX_WEB__PORT": "99999"}, "LEX_ERR_CFG_003"),
+}
+
+
+@pytest.mark.promise
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_wrong_with_place_and_keys_is_exit_2_before_anything_boots(tmp_path, wrong):
+    arguments, variables, code = WRONG[wrong]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        arguments = [port if word is TAKEN else word for word in arguments]
+        variables = {"TELL": "1", **variables}
+        with serving(tmp_path, "shop:app", "--json", *arguments, **variables) as process:
+            out, _ = process.communicate(timeout=HANG_GUARD)
+    assert json.loads(out)["error"]["code"] == code  # and not a word of the provider
+    assert (process.returncode, json.loads(out)["exit_code"]) == (2, 2)
+
+
+def test_what_is_found_after_the_boot_is_not_exit_2(tmp_path):
+    with serving(tmp_path, "shop:clashing", "--json", TELL="1") as process:
         out, _ = process.communicate(timeout=HANG_GUARD)
-        assert process.returncode == 2
-        first, _, rest = out.partition("\n")
-        assert first == "shutdown"
-        assert json.loads(rest)["error"]["code"] == "LEX_ERR_WEB_002"
+    words, _, document = out.partition("{")
+    assert words == "booted\nshutdown\n"
+    failure = json.loads("{" + document)
+    assert failure["error"]["code"] == "LEX_ERR_WEB_003"
+    assert (process.returncode, failure["exit_code"]) == (1, 1)
 
 
 def test_the_example_is_served(tmp_path):

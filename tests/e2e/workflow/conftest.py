@@ -4,21 +4,23 @@ import subprocess
 import sys
 
 import pytest
+from tests.processes import Popen
 
 from lexigram.sql import Database
-from lexigram.sql.migrate import upgrade
 
 
 @pytest.fixture
-def url(empty_url):
-    return empty_url
+def url(migrated_url):
+    return migrated_url
 
 
 @pytest.fixture
 async def database(url):
     async with Database(url) as opened:
-        await upgrade(opened)
-        await opened.execute("CREATE TABLE effects (run TEXT, node TEXT)")
+        number = "BIGSERIAL" if opened.dialect == "postgresql" else "INTEGER"
+        await opened.execute(
+            f"CREATE TABLE effects (number {number} PRIMARY KEY, run TEXT, node TEXT)"
+        )
         yield opened
 
 
@@ -28,7 +30,7 @@ def start(request):
     started = []
 
     def run(*arguments):
-        process = subprocess.Popen(
+        process = Popen(
             [sys.executable, str(request.module.WORKER), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -1,11 +1,11 @@
 """``lexigram workflow`` and the generators, as a user calls them."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests import processes
 
 LEXIGRAM = Path(sys.executable).with_name("lexigram")
 
@@ -60,7 +60,7 @@ def lexigram(tmp_path):
 
     def call(*arguments, code=0, app=True):
         target = ["--app", "flows:create"] if app else []
-        done = subprocess.run(
+        done = processes.run(
             [str(LEXIGRAM), *arguments, *target],
             cwd=tmp_path,
             capture_output=True,

@@ -1,14 +1,15 @@
 """examples/graph: a pause in one process, the answer in another."""
 
-import subprocess
 import sys
 from pathlib import Path
+
+from tests import processes
 
 ROOT = Path(__file__).parents[3]
 
 
 def run(folder, *arguments):
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-m", "examples.graph", *arguments],
         cwd=folder,
         env={"PYTHONPATH": str(ROOT), "PATH": ""},
@@ -30,7 +31,7 @@ def test_a_letter_is_approved_in_a_second_process(tmp_path):
 
 
 def test_a_customer_is_taken_in_by_the_pipeline(tmp_path):
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-m", "examples.pipeline", "Ada", "premium"],
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT), "PATH": ""},

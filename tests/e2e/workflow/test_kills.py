@@ -12,7 +12,10 @@ WORKER = Path(__file__).with_name("worker.py")
 
 
 async def effects(database, run_id):
-    found = await database.execute_query("SELECT node FROM effects WHERE run = ?", (run_id,))
+    """In the order in which they were written; a server finds rows in any order."""
+    found = await database.execute_query(
+        "SELECT node FROM effects WHERE run = ? ORDER BY number", (run_id,)
+    )
     return [row["node"] for row in found.rows]
 
 

@@ -13,6 +13,7 @@ STEPS = ["left", "right", "s0", "s1", "s2", "s3", "s4", "s5", "yes"]
 WRITING = ["left", "right", "s0", "s1", "s3", "s5", "yes"]
 
 
+@pytest.mark.promise
 async def test_a_kill_between_any_two_steps_repeats_none_that_was_stored(database, url, start):
     # Writes: s0, s1, the choice, yes, s2, s3, left and right in one or two, s4, s5, the end.
     counts = range(1, 10)

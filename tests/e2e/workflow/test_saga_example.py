@@ -1,14 +1,15 @@
 """examples/saga: a trip that is booked, one that is given back, one that survives a crash."""
 
-import subprocess
 import sys
 from pathlib import Path
+
+from tests import processes
 
 ROOT = Path(__file__).parents[3]
 
 
 def run(folder, *arguments):
-    return subprocess.run(
+    return processes.run(
         [sys.executable, "-m", "examples.saga", *arguments],
         cwd=folder,
         env={"PYTHONPATH": str(ROOT), "PATH": ""},

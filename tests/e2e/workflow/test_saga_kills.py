@@ -54,6 +54,7 @@ async def killed_sagas(start, url, kind, counts):
     return stored
 
 
+@pytest.mark.promise
 async def test_a_kill_between_any_two_steps_of_a_saga_repeats_none(database, url, start):
     counts = range(1, 8)  # the write of the start, and one after each of six steps
     stored = await killed_sagas(start, url, "saga", counts)
@@ -87,6 +88,7 @@ async def test_a_kill_while_a_saga_is_undone_repeats_no_compensation(database, u
         assert (await store.load(saga_id))[0] is SagaState.FAILED
 
 
+@pytest.mark.promise
 async def test_a_bulk_run_that_is_killed_again_and_again_repeats_no_finished_batch(
     database, url, start
 ):

@@ -9,6 +9,7 @@ import textwrap
 import time
 
 import pytest
+from tests.processes import Popen
 
 ROUNDS = int(os.environ.get("LEX_CHAOS_ROUNDS", "5"))
 SEED = int(os.environ.get("LEX_CHAOS_SEED", "0")) or random.randrange(1, 2**31)
@@ -62,7 +63,7 @@ def test_a_signal_at_any_moment_after_the_start_drains_and_exits_0(tmp_path):
 def told_to_stop(program, folder, delay, asked):
     """Exit code and printed lines of a run that gets a signal ``delay`` after its last boot."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("LEX_")}
-    with subprocess.Popen(
+    with Popen(
         [sys.executable, program],
         cwd=folder,
         env=environment,

@@ -1,11 +1,9 @@
 """``make demo``, ``make hello`` and the examples behind them."""
 
-import subprocess
-import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
+from tests.make import make
 
 from examples.hello.clock import Clock, ClockModule, StoppedClock
 from examples.hello.desk import Desk, DeskModule, GuestBook
@@ -16,29 +14,15 @@ from lexigram.contracts.core import HealthStatus
 from lexigram.di import Arg
 from lexigram.di.errors import ModuleVisibilityError
 
-ROOT = Path(__file__).resolve().parents[3]
-
 
 def at(hour):
     return ClockModule.stub(datetime(2026, 1, 1, hour, tzinfo=UTC))
 
 
-def make(target):
-    environment = Path(sys.executable).parent.parent
-    return subprocess.run(
-        ["make", target, f"VENV={environment}"],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_make_hello_shows_modules_graph_health_and_an_answer():
     done = make("hello")
     assert done.returncode == 0, done.stderr
-    for shown in ("GreetingModule  ClockModule", "flowchart LR", "-->|greeter|", "book open"):
+    for shown in ("GreetingModule  ClockModule", "flowchart LR", '-->|"greeter"|', "book open"):
         assert shown in done.stdout
     assert "Grace! You are guest number 2." in done.stdout
 

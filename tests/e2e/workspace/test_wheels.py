@@ -5,39 +5,15 @@ import sys
 import sysconfig
 import zipfile
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
 MEMBERS = (
     *("lexigram_contracts", "lexigram", "lexigram_queue", "lexigram_workflow"),
     "lexigram_ai_workers",
 )
 # For run-time dependencies only: .pth files (our editable installs) are not read from here.
 SITE_PACKAGES = sysconfig.get_path("purelib")
-
-
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory):
-    """Member -> its wheel, built with the hatchling of this environment: no network."""
-    folder = tmp_path_factory.mktemp("wheels")
-    built = {}
-    for member in MEMBERS:
-        target = folder / member
-        run(
-            sys.executable,
-            "-m",
-            "hatchling",
-            "build",
-            "-t",
-            "wheel",
-            "-d",
-            target,
-            cwd=ROOT / member,
-        )
-        (built[member],) = target.glob("*.whl")
-    return built
 
 
 @pytest.fixture

@@ -91,18 +91,18 @@ async def test_a_loaded_file_comes_back_as_the_chunks_that_are_stored(ingestion,
 async def test_a_file_that_cannot_be_ingested_is_an_error_with_its_reason(ingestion, tmp_path):
     path = tmp_path / "empty.md"
     path.write_bytes(b"")
-    with pytest.raises(RAGError, match="empty.md was not ingested"):
+    with pytest.raises(RAGError, match="empty.md failed"):
         await LoaderWorkerBridge(ingestion, poll_interval=0.01).load(path)
 
 
-async def test_a_load_that_nobody_works_on_ends_after_its_time(tmp_path):
+async def test_a_load_without_a_running_worker_times_out(tmp_path):
     path = tmp_path / "x.md"
     path.write_text("text")
     idle = DocumentIngestionWorker(
         MemoryVectorStore(), InMemoryTaskQueue(), embedding_provider=HashingEmbeddings()
     )
     bridge = LoaderWorkerBridge(idle, timeout=0.05, poll_interval=0.01)
-    with pytest.raises(RAGError, match=r"not ingested within 0\.05 s"):
+    with pytest.raises(RAGError, match=r"did not finish within 0\.05 s"):
         await bridge.load(path)
 
 
@@ -158,18 +158,18 @@ async def test_no_documents_and_only_bad_ones():
     assert await worker.queue.get_task_count() == 0
 
 
-async def test_a_collection_of_another_model_is_refused_before_anything_is_handed_in():
+async def test_a_collection_of_another_model_is_refused_before_chunks_are_submitted():
     store = MemoryVectorStore()
     await store.create_collection(CollectionConfig("notes", 3, model_id="another"))
     adapter, worker = rag(store)
     refused = await adapter.ingest_to_rag([Document("text", {})], collection="notes")
-    assert "has vectors of another" in refused.unwrap_err().reason
+    assert "has vectors of model another" in refused.unwrap_err().reason
     assert await worker.queue.get_task_count() == 0
 
 
 async def test_a_worker_that_does_not_take_the_job_is_a_worker_error():
     adapter, worker = rag(MemoryVectorStore())
-    with pytest.raises(WorkerError, match="not handed in"):
+    with pytest.raises(WorkerError, match="did not accept the chunks"):
         await adapter.ingest_to_rag([Document("text", {})], model_name="some-other-model")
     await worker.queue.close()
     with pytest.raises(WorkerError):
@@ -263,9 +263,9 @@ async def test_progress_is_reported_in_percent():
     assert (snapshot.percent, snapshot.message) == (40.0, "half way")
 
 
-async def test_a_refused_job_is_a_runtime_error_and_a_closed_queue_has_no_figures(queue):
+async def test_a_refused_job_is_a_runtime_error_and_a_closed_queue_has_no_statistics(queue):
     adapter = LexigramTasksAdapter(queue)
-    with pytest.raises(JobNotTakenError, match="did not take the job") as caught:
+    with pytest.raises(JobNotTakenError, match="did not accept the job") as caught:
         await adapter.enqueue("", {})
     assert isinstance(caught.value, RuntimeError)
 

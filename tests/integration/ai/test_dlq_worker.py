@@ -11,11 +11,11 @@ import pytest
 from lexigram import clock
 from lexigram.ai.workers import DeadLetterQueueWorker, DLQError, FailureCategory
 from lexigram.ai.workers.dlq import (
-    BusLetters,
+    BusDeadLetterSource,
     FunctionNotifier,
-    JobLetters,
-    MemoryLetters,
-    SqlLetters,
+    JobDeadLetterSource,
+    MemoryDeadLetterStore,
+    SqlDeadLetterStore,
     WebhookNotifier,
 )
 from lexigram.contracts.core.health import HealthStatus
@@ -33,8 +33,6 @@ from lexigram.tasks import (
 )
 from lexigram.testing.fakes.clock import FakeClock
 
-JOBS = "lexigram_jobs, lexigram_job_edges, lexigram_job_progress, lexigram_job_submissions"
-TABLES = "lexigram_ai_dead_letters, lexigram_ai_figures, lexigram_ai_maintenance_runs"
 MINUTE, HOUR = 60.0, 3600.0
 
 
@@ -49,14 +47,12 @@ def place(request):
 @pytest.fixture
 async def parts(place):
     """A queue and a store of letters in one place."""
-    kind, url = place
+    _, url = place
     if url is None:
-        yield InMemoryTaskQueue(), MemoryLetters()
+        yield InMemoryTaskQueue(), MemoryDeadLetterStore()
         return
     async with Database(url) as database:
-        if kind == "postgres":
-            await database.execute(f"TRUNCATE {JOBS}, {TABLES} RESTART IDENTITY")
-        yield SqlTaskQueue(database), SqlLetters(database)
+        yield SqlTaskQueue(database), SqlDeadLetterStore(database)
 
 
 @pytest.fixture
@@ -88,7 +84,7 @@ async def work(queue, mail):
 
 
 def worker(queue, store=None, **settings):
-    settings.setdefault("sources", [JobLetters(JobDeadLetters(queue), queue)])
+    settings.setdefault("sources", [JobDeadLetterSource(JobDeadLetters(queue), queue)])
     settings.setdefault("notifiers", [])
     return DeadLetterQueueWorker(queue, store=store, **settings)
 
@@ -164,7 +160,7 @@ async def test_what_was_retried_is_not_sent_again_while_it_runs_or_waits(parts, 
     assert (await dlq.get_stats()).retried_count == 1
 
 
-async def test_permanent_failures_are_never_retried_by_themselves_and_told_once(parts, time):
+async def test_permanent_failures_are_not_retried_and_are_notified_once(parts, time):
     queue, _ = parts
     told = []
     settings = {"notifiers": [FunctionNotifier(lambda item: told.append(item.job_id))]}
@@ -187,7 +183,7 @@ async def test_permanent_failures_are_never_retried_by_themselves_and_told_once(
     assert told == [job_id, job_id]
 
 
-async def test_a_job_whose_retries_are_used_up_is_told_of_too(parts, time):
+async def test_a_job_without_retries_left_is_notified(parts, time):
     queue, _ = parts
     told = []
     dlq = worker(*parts, max_retries=1, base_backoff=1)
@@ -226,7 +222,7 @@ async def test_archive_delete_and_retry_by_hand(parts, time):
     assert len(mail.got) == 4
 
 
-async def test_what_somebody_else_settled_at_the_queue_leaves_too(parts, time):
+async def test_a_job_settled_directly_at_the_queue_is_removed(parts, time):
     queue, _ = parts
     dlq = worker(*parts)
     job_id = await enqueue(queue)
@@ -251,7 +247,7 @@ async def test_two_workers_on_one_store_retry_a_job_once(parts, time):
     assert (await first.get_stats()).retried_count == 1
 
 
-async def test_with_automatic_off_it_collects_and_tells_and_retries_nothing(parts, time):
+async def test_without_automatic_retries_it_only_collects_and_notifies(parts, time):
     queue, _ = parts
     dlq = worker(*parts, automatic=False)
     await enqueue(queue)
@@ -263,7 +259,7 @@ async def test_with_automatic_off_it_collects_and_tells_and_retries_nothing(part
     assert dlq.dead_letter_count == 1
 
 
-async def test_all_letters_are_found_also_behind_the_first_page(parts, time):
+async def test_all_dead_letters_are_found_beyond_the_first_page(parts, time):
     queue, _ = parts
     dlq = worker(*parts, automatic=False)
     for _ in range(130):
@@ -322,7 +318,7 @@ async def test_what_is_no_job_is_refused_when_it_is_added(parts):
 # --- crashes and trouble --------------------------------------------------------------------------
 
 
-async def test_a_letter_marked_by_a_process_that_died_before_sending_is_sent_later(parts, time):
+async def test_a_dead_letter_marked_by_a_crashed_process_is_retried_later(parts, time):
     queue, store = parts
     dlq = worker(*parts)
     job_id = await enqueue(queue)
@@ -332,12 +328,12 @@ async def test_a_letter_marked_by_a_process_that_died_before_sending_is_sent_lat
 
     class Died(Exception): ...
 
-    class Dying(JobLetters):
-        async def resend(self, letter):
+    class Dying(JobDeadLetterSource):
+        async def retry(self, dead_letter):
             raise Died
 
     dying = worker(queue, store, sources=[Dying(JobDeadLetters(queue), queue)])
-    dying._take_back = lambda *_: (
+    dying._undo_retry = lambda *_: (
         anyio.lowlevel.checkpoint()
     )  # the process is gone: nobody takes it back
     await dying._retry_due()
@@ -351,15 +347,15 @@ async def test_a_letter_marked_by_a_process_that_died_before_sending_is_sent_lat
     assert item["retry_count"] == 1
 
 
-async def test_a_source_that_fails_is_told_by_health_and_keeps_no_other_back(time):
-    class Broken(BusLetters):
+async def test_a_failing_source_degrades_health_and_blocks_no_other(time):
+    class Broken(BusDeadLetterSource):
         async def failures(self, limit, offset):
             raise ConnectionError("broker away")
 
     queue = InMemoryTaskQueue()
     dlq = worker(
         queue,
-        sources=[Broken(None), JobLetters(JobDeadLetters(queue), queue)],
+        sources=[Broken(None), JobDeadLetterSource(JobDeadLetters(queue), queue)],
     )
     await enqueue(queue)
     await work(queue, Mail(failures=1))
@@ -374,8 +370,8 @@ async def test_a_source_that_fails_is_told_by_health_and_keeps_no_other_back(tim
 
 
 async def test_a_retry_that_the_source_refuses_is_raised_to_the_caller_and_not_counted(time):
-    class Refusing(JobLetters):
-        async def resend(self, letter):
+    class Refusing(JobDeadLetterSource):
+        async def retry(self, dead_letter):
             raise DLQError("no room")
 
     queue = InMemoryTaskQueue()
@@ -424,7 +420,7 @@ async def webhook(*statuses):
     await listener.aclose()
 
 
-async def test_a_webhook_that_fails_is_told_again_and_the_others_are_not(time):
+async def test_a_failed_webhook_is_called_again_and_the_others_are_not(time):
     told = []
     queue = InMemoryTaskQueue()
     async with webhook(500, 204) as (url, got):
@@ -468,7 +464,7 @@ async def test_a_dead_message_of_the_bus_goes_back_and_leaves_when_it_does_not_r
     modules = [QueueModule.configure(config), QueueModule.scope(Orders)]
     async with Application("shop", modules=modules) as app:
         letters = app.container.get(DLQProtocol)
-        dlq = worker(InMemoryTaskQueue(), sources=[BusLetters(letters)], confirm=HOUR)
+        dlq = worker(InMemoryTaskQueue(), sources=[BusDeadLetterSource(letters)], confirm=HOUR)
         bus = app.container.get(QueueProtocol)
         message = await bus.publish("orders", BusMessage(payload={"n": 1}, max_retries=0))
         await wait_until(letters.size)

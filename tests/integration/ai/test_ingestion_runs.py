@@ -24,12 +24,12 @@ from lexigram.di import Container
 from lexigram.sql import Database
 from lexigram.tasks import JobDeadLetters, JobRetry, SqlTaskQueue
 from lexigram.testing.waiting import wait_until
-from lexigram.workflow.durable.artifacts import Artifacts
-from lexigram.workflow.durable.documents import Documents
+from lexigram.workflow.durable.definitions.catalog import HandlerCatalog
+from lexigram.workflow.durable.definitions.registry import DefinitionFolders, DefinitionRegistry
+from lexigram.workflow.durable.documents.artifacts import Artifacts
+from lexigram.workflow.durable.documents.documents import Documents
+from lexigram.workflow.durable.documents.runs import DurableRuns
 from lexigram.workflow.durable.engine import DurableEngine
-from lexigram.workflow.durable.handler_catalog import HandlerCatalog
-from lexigram.workflow.durable.registry import DefinitionFolders, DefinitionRegistry
-from lexigram.workflow.durable.runs import DurableRuns
 from lexigram.workflow.durable.worker import Worker, WorkerConfig
 
 DEFINITIONS = "lexigram.ai.workers.definitions"

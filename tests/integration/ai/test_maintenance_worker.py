@@ -17,10 +17,10 @@ from lexigram.ai.workers import (
 )
 from lexigram.ai.workers.maintenance import AgedCache
 from lexigram.ai.workers.maintenance.schedules import TaskSchedules
-from lexigram.ai.workers.maintenance.store import MemoryFigures, MemoryRuns
+from lexigram.ai.workers.maintenance.store import MemoryRuns, MemoryStatistics
 from lexigram.ai.workers.maintenance.store_sql import SqlRuns
 from lexigram.ai.workers.maintenance.times import PREFIX
-from lexigram.ai.workers.store_figures import Figures
+from lexigram.ai.workers.statistics_store import SqlStatistics
 from lexigram.ai.workers.vectors.memory import MemoryVectorStore
 from lexigram.cache.memory import MemoryCache
 from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
@@ -37,10 +37,6 @@ from lexigram.testing.fakes.clock import FakeClock
 from lexigram.testing.waiting import wait_until
 
 KIND = MaintenanceTaskType.CACHE_CLEANUP
-TABLES = (
-    "lexigram_ai_dead_letters, lexigram_ai_figures, lexigram_ai_maintenance_runs, "
-    "lexigram_schedules, lexigram_schedule_firings"
-)
 DAY = 24 * 3600.0
 
 
@@ -54,8 +50,6 @@ def url(request):
 @pytest.fixture
 async def database(url):
     async with Database(url) as opened:
-        if opened.dialect == "postgresql":
-            await opened.execute(f"TRUNCATE {TABLES} RESTART IDENTITY")
         yield opened
 
 
@@ -75,7 +69,7 @@ class Scheduled:
 
 def worker(database=None, scheduled=None, **settings):
     if database is not None:
-        settings |= {"runs": SqlRuns(database), "figures": Figures(database)}
+        settings |= {"runs": SqlRuns(database), "statistics": SqlStatistics(database)}
     if scheduled is not None:
         settings["schedules"] = scheduled.schedules
     return MaintenanceWorker(**settings)
@@ -276,7 +270,7 @@ async def test_a_worker_that_cannot_reach_its_schedules_says_so_in_start(sqlite_
 # --- runs -----------------------------------------------------------------------------------------
 
 
-async def test_run_now_counts_like_any_run_and_tells_the_hook():
+async def test_run_now_counts_as_a_run_and_emits_the_hook():
     told, hooks = [], HookRegistry()
     hooks.on(WorkerMaintenanceRunHook, told.append)
     one = MaintenanceWorker(hooks=hooks)
@@ -337,7 +331,7 @@ async def test_a_tick_while_a_run_goes_on_is_skipped_and_noted():
 
 async def test_what_makes_no_sense_is_refused():
     one = MaintenanceWorker()
-    with pytest.raises(ValueError, match="needs schedule_cron or interval_seconds"):
+    with pytest.raises(ValueError, match="requires either schedule_cron or interval_seconds"):
         one.register_task("x", KIND, counted())
     with pytest.raises(ValueError, match="timeout"):
         one.register_task("x", KIND, counted(), interval_seconds=1, timeout=0)
@@ -374,21 +368,21 @@ async def test_both_stores_of_runs_keep_the_latest_of_each_task(database, monkey
         assert (await runs.summary("c")).last is None
 
 
-async def test_figures_of_both_stores_are_summed_by_period_and_read_back(database):
-    for figures in (Figures(database), MemoryFigures()):
-        await figures.add({"jobs": 2.0}, 3600)
-        await figures.add({"jobs": 3.0, "hits": 1.0}, 3600)
-        await figures.put({"waiting": 7.0}, 3600)
-        await figures.put({"waiting": 4.0}, 7200)
-        read = [(row["period"], row["name"], row["value"]) for row in await figures.since(3600)]
+async def test_statistics_of_both_stores_are_summed_by_period(database):
+    for statistics in (SqlStatistics(database), MemoryStatistics()):
+        await statistics.add({"jobs": 2.0}, 3600)
+        await statistics.add({"jobs": 3.0, "hits": 1.0}, 3600)
+        await statistics.put({"waiting": 7.0}, 3600)
+        await statistics.put({"waiting": 4.0}, 7200)
+        read = [(row["period"], row["name"], row["value"]) for row in await statistics.since(3600)]
         assert read == [
             (3600, "hits", 1.0),
             (3600, "jobs", 5.0),
             (3600, "waiting", 7.0),
             (7200, "waiting", 4.0),
         ]
-        assert await figures.forget(7200) == 3
-        assert len(await figures.since(0)) == 1
+        assert await statistics.delete_before(7200) == 3
+        assert len(await statistics.since(0)) == 1
 
 
 # --- the built-in tasks ---------------------------------------------------------------------------
@@ -409,7 +403,7 @@ async def test_roll_ups_add_what_counters_grew_by_and_can_be_read_back(database)
         counters["done"] = 2  # the counter began anew
         done = await one.aggregate_metrics()
         assert done["metadata"]["added"] == {"jobs.done": 2}
-        read = await one.figures(clock.now() - timedelta(days=1))
+        read = await one.statistics(clock.now() - timedelta(days=1))
         values = [(row["name"], row["value"]) for row in read]
         assert values == [
             ("jobs.done", 7.0),
@@ -516,7 +510,7 @@ async def test_documents_whose_file_is_gone_are_named_and_removed_only_when_aske
 # --- ages of cache entries ------------------------------------------------------------------------
 
 
-async def test_vectors_nobody_used_for_long_are_forgotten_and_used_ones_stay():
+async def test_unused_vectors_are_deleted_and_used_ones_are_kept():
     with clock.use(FakeClock()) as time:
         backend = MemoryCache()
         await backend.set("of somebody else", 1)

@@ -1,6 +1,7 @@
-"""``lexigram workers``: status, dead letters and maintenance of an application on SQLite."""
+"""``lexigram ai workers``: status, dead letters and maintenance of an application on SQLite."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -58,7 +59,7 @@ def folder(tmp_path, monkeypatch, blocking_calls_fail):
 def lex(folder, capfd):
     def call(*arguments, code=0, app="create"):
         sys.modules.pop("workers_cli_app", None)
-        got = main(["workers", *arguments, "--app", f"workers_cli_app:{app}"])
+        got = main(["ai", "workers", *arguments, "--app", f"workers_cli_app:{app}"])
         out, err = capfd.readouterr()
         assert got == code, f"{got}: {out}{err}"
         return out if "--json" in arguments else out + err
@@ -108,8 +109,8 @@ def test_dead_letters_are_listed_shown_retried_archived_deleted_and_counted(lex,
     stats = data("dlq", "stats")
     assert (stats["retried_count"], stats["archived_count"], stats["deleted_count"]) == (1, 1, 1)
     assert "retried_count: 1" in lex("dlq", "stats")
-    assert "no dead letter 'nope'" in lex("dlq", "show", "nope", code=2)
-    assert "there is no category" in lex("dlq", "ls", "--category", "odd", code=2)
+    assert "unknown dead letter 'nope'" in lex("dlq", "show", "nope", code=2)
+    assert "unknown category" in lex("dlq", "ls", "--category", "odd", code=2)
 
 
 def test_maintenance_is_listed_run_switched_and_remembered(lex, data):
@@ -130,13 +131,13 @@ def test_maintenance_is_listed_run_switched_and_remembered(lex, data):
     lex("maintenance", "enable", "health_check")
     [run] = data("maintenance", "history")["runs"]
     assert run["task_name"] == "metrics_rollup"
-    written = {row["name"]: row["value"] for row in data("maintenance", "figures")["figures"]}
+    written = {row["name"]: row["value"] for row in data("maintenance", "statistics")["statistics"]}
     assert written["waiting.embedding.pending"] == 0.0
     assert "Task not found: metrics" in lex("maintenance", "run", "metrics", code=1)
-    assert "there is no task 'x'" in lex("maintenance", "enable", "x", code=2)
+    assert "unknown maintenance task 'x'" in lex("maintenance", "enable", "x", code=2)
 
 
-def test_status_tells_of_workers_jobs_and_letters(lex, data, dead_jobs):
+def test_status_shows_workers_jobs_and_dead_letters(lex, data, dead_jobs):
     facts = data("status")
     assert [row["worker"] for row in facts["workers"]] == ["embedding", "ingestion"]
     assert facts["workers"][0]["pending"] == 0
@@ -144,7 +145,21 @@ def test_status_tells_of_workers_jobs_and_letters(lex, data, dead_jobs):
     assert "dead letters: 3" in lex("status")
 
 
+def test_the_old_spelling_of_the_commands_works_and_is_hidden(folder, capfd):
+    sys.modules.pop("workers_cli_app", None)
+    assert main(["workers", "status", "--app", "workers_cli_app:create"]) == 0
+    assert "embedding" in capfd.readouterr().out
+    assert main(["--help"]) == 0
+    _, _, commands = capfd.readouterr().out.partition("AI commands:")
+    assert re.findall(r"^  (\w+) ", commands.partition("\n\n")[0], re.MULTILINE) == [
+        "ai",
+        "ingest",
+        "lancedb",
+        "search",
+    ]
+
+
 def test_an_application_without_what_is_asked_for_says_so(lex):
     assert "plain has no AI workers" in lex("status", app="without", code=2)
     told = lex("maintenance", "disable", "health_check", app="small", code=2)
-    assert "would be forgotten" in told
+    assert "would be lost" in told

@@ -4,18 +4,11 @@ import pytest
 from tests.e2e.queue.redis_server import RedisServer, need_redis_server
 
 from lexigram.sql import Database
-from lexigram.sql.migrate import upgrade
 
 
 @pytest.fixture
-def sql_url(empty_url):
-    return empty_url
-
-
-@pytest.fixture
-async def database(sql_url):
-    async with Database(sql_url) as opened:
-        await upgrade(opened)
+async def database(migrated_url):
+    async with Database(migrated_url) as opened:
         yield opened
 
 

@@ -8,9 +8,8 @@ import anyio
 import pytest
 from redis.asyncio import Redis
 from tests.names import unique_name
+from tests.processes import Popen
 
-from lexigram.sql import Database
-from lexigram.sql.migrate import upgrade
 from lexigram.testing import wait_until
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -24,9 +23,8 @@ WORKER = Path(__file__).with_name("worker.py")
     ]
 )
 def url(request):
-    if request.param == "redis":
-        return request.getfixturevalue("redis_address")
-    return request.getfixturevalue(f"{request.param}_tables")
+    names = {"sqlite": "sqlite_url", "postgresql": "own_schema", "redis": "redis_address"}
+    return request.getfixturevalue(names[request.param])
 
 
 @pytest.fixture
@@ -41,27 +39,11 @@ async def redis_address(tmp_path, services):
 
 
 @pytest.fixture
-async def sqlite_tables(tmp_path):
-    return await migrated(f"sqlite:///{tmp_path}/cache.db")
-
-
-@pytest.fixture
-async def postgresql_tables(empty_schema):
-    return await migrated(empty_schema)
-
-
-async def migrated(url):
-    async with Database(url) as database:
-        await upgrade(database)
-    return url
-
-
-@pytest.fixture
 def start(url, tmp_path):
     started = []
 
     def run(name, mode="load"):
-        process = subprocess.Popen(
+        process = Popen(
             [sys.executable, str(WORKER), url, str(tmp_path), name, mode],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -82,6 +64,7 @@ def go(process):
     process.stdin.flush()
 
 
+@pytest.mark.quick
 async def test_the_callers_of_all_processes_run_one_loader(start, tmp_path):
     processes = [await anyio.to_thread.run_sync(start, name) for name in ("a", "b", "c")]
     for process in processes:
@@ -91,6 +74,7 @@ async def test_the_callers_of_all_processes_run_one_loader(start, tmp_path):
     assert answers == [f"{loader}\n"] * 3
 
 
+@pytest.mark.promise
 async def test_a_process_that_dies_while_it_loads_is_followed_by_another(start, tmp_path):
     hangs = await anyio.to_thread.run_sync(start, "a", "hang")
     waits = await anyio.to_thread.run_sync(start, "b")

@@ -3,12 +3,16 @@
 import json
 import sys
 
+import anyio
 import pytest
 
 from lexigram.cli.main import main
+from lexigram.sql import Database
+from lexigram.workflow.durable import DurableEngine, NewRun, RunPlan, StepPlan
 
 APP = '''
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 from lexigram.app import Application
@@ -27,6 +31,16 @@ async def check(doc, limit: int = 100):
     if doc.file_size > limit:
         raise ValueError(f"{doc.file_size} bytes")
     return {"size": doc.file_size}
+
+
+class Archive(Protocol):
+    """Nobody binds it."""
+
+    def put(self, text: str) -> None: ...
+
+
+async def lacks(run_step, archive: Archive):
+    """Ask for it."""
 
 
 async def tell(run_group):
@@ -191,6 +205,14 @@ def test_definitions_and_parameters_are_shown_and_checked(lex, data, folder):
     (folder / "evil.yaml").write_text(TINY.replace("method: check", "method: os.system"))
     assert "handler_prefixes" in lex("validate", "--upload", "evil.yaml", code=1)
     assert lex("validate", "nowhere.yaml", code=1)
+    (folder / "lacks.yaml").write_text(
+        TINY.replace("method: check", "method: durable_cli_app.lacks")
+    )
+    text = lex("validate", "lacks.yaml", code=1)
+    assert "nothing provides Archive" in text
+    assert "lacks(archive)" in text
+    (folder / "absent.yaml").write_text(TINY.replace("method: check", "method: no_such.handler"))
+    assert "there is no module 'no_such'" in lex("validate", "absent.yaml", code=1)
 
 
 def test_locks_workers_and_what_is_not_there(lex, data):
@@ -202,7 +224,7 @@ def test_locks_workers_and_what_is_not_there(lex, data):
     assert "no run 9" in lex("steps", "9", code=1)
     assert "GROUP, or --run" in lex("retry", code=2)
     assert "no status" in lex("runs", "--status", "done", code=2)
-    assert "SqlModule" in lex("groups", code=2, app="without")
+    assert "SqlModule" in lex("groups", code=1, app="without")
 
 
 def test_db_upgrade_makes_the_tables_and_without_it_the_start_says_so(lex, folder, capfd):
@@ -250,7 +272,7 @@ def test_a_submission_that_fails_or_cannot_be_made_says_why(lex, data):
     assert "did you mean 'order'" in lex("submit", "ordre", code=1)
     assert "LEX_ERR_WF_132" in lex("show", "77", code=1)
     assert "LEX_ERR_WF_132" in lex("answer", "77", "x", code=1)
-    assert "range" in lex("submit", "order", "--delay", "-1", code=2)
+    assert "--delay" in lex("submit", "order", "--delay", "-1", code=2)
     done = data("start", "docs", "--here")
     first = data("runs", "--group", str(done["group"]))["runs"][0]["id"]
     assert "is no pipeline, graph or saga" in lex("show", str(first), code=1)
@@ -266,7 +288,7 @@ def test_delay_tenant_priority_and_key_reach_runs_of_documents_and_graphs(lex, d
     assert {(one["state"], one["tenant"], one["priority"]) for one in listed} == {
         ("delayed", "t", 4)
     }
-    assert "inf" in lex("start", "docs", "--delay", "inf", code=1)
+    assert "--delay" in lex("start", "docs", "--delay", "inf", code=2)
 
 
 def test_graphs_are_followed_without_a_blob_store(lex):
@@ -274,4 +296,75 @@ def test_graphs_are_followed_without_a_blob_store(lex):
     assert "7 for 21?" in lex("submit", "order", "--arg", "pieces=7", "--here", app="no_blobs")
     lex("answer", "1", "yes", app="no_blobs")
     assert "COMPLETED: 1 completed" in lex("watch", "1", "--here", app="no_blobs")
-    assert "a blob store" in lex("start", "docs", app="no_blobs", code=2)
+    assert "a blob store" in lex("start", "docs", app="no_blobs", code=1)
+
+
+@pytest.fixture
+def handlers(folder, capfd, lex):
+    """What the doctor says about handlers."""
+
+    def check(app="create"):
+        sys.modules.pop("durable_cli_app", None)
+        assert main(["doctor", f"durable_cli_app:{app}", "--json"]) == 0
+        checks = json.loads(capfd.readouterr().out)["checks"]
+        return next(row for row in checks if row["check"] == "workflow_handlers")
+
+    return check
+
+
+def test_handlers_that_no_worker_has_are_told_by_stats_workers_and_doctor(lex, data, handlers):
+    assert handlers()["message"].endswith("is not there yet")
+    lex("groups")  # makes the tables
+    assert handlers()["status"] == "ok"
+    anyio.run(submit_absent)
+    message = "no worker for handler shop.absent (pool parse)"
+    assert message in lex("stats", "1")
+    assert data("stats", "1")["problems"] == [message]
+    assert message in lex("workers")
+    assert [one["handler"] for one in data("workers")["missing"]] == ["shop.absent"]
+    found = handlers()
+    assert (found["status"], found["message"]) == ("warning", message)
+    assert "start a worker" in found["hint"]
+    assert handlers("without")["message"] == "no database: there are no durable runs"
+
+
+async def submit_absent():
+    async with Database("sqlite:///fleet.db") as database:
+        engine = DurableEngine(database)
+        step = StepPlan(name="a", step_type="parse", handler="shop.absent")
+        await engine.submit(RunPlan(workflow_id="w", steps=[step]), [NewRun()])
+        [kind] = await engine.store.kinds()
+        await engine.store.heartbeat("a worker", (), [kind.id])
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [
+        *[
+            (c, "--delay", v)
+            for c in ("start docs", "submit order")
+            for v in ("1e300", "nan", "inf")
+        ],
+        *[(c, "--priority", v) for c in ("start docs", "submit order") for v in (2**31, 2**63)],
+        *[(c, "--key", v) for c in ("start docs", "submit order") for v in ("a\udc80", "x" * 256)],
+        *[
+            (c, "--tenant", v)
+            for c in ("start docs", "submit order")
+            for v in ("\udc80", "x" * 256)
+        ],
+        *[("start docs", "--name", v) for v in ("\udc80", "x" * 256)],
+        *[(c, "--offset", 2**63) for c in ("runs", "groups", "steps", "questions")],
+        *[(c, "--group", 2**63) for c in ("runs", "steps", "questions")],
+        *[("retry", "--run", v) for v in (2**63, -1)],
+        *[("submit order", "--arg", v) for v in ("a=1e999", "a=" + "9" * 30)],
+        *[("start docs", "--set", v) for v in ("parse.a=1e999", "parse.a=" + "9" * 30)],
+        ("prune", "--older-than", "1e12"),
+    ],
+)
+def test_an_option_out_of_bounds_is_exit_code_2_and_named(lex, command, option, value):
+    assert option in lex(*command.split(), f"{option}={value}", code=2)
+
+
+def test_a_number_of_a_group_or_run_out_of_bounds_is_exit_code_2(lex):
+    for command in ("stats", "watch", "show", "retry"):
+        assert "the number is beyond 64 bits" in lex(command, str(2**63), code=2)

@@ -17,6 +17,7 @@ PROGRAM = Path(__file__).with_name("submit_process.py")
 KILLS = 4
 
 
+@pytest.mark.promise
 async def test_killed_submissions_leave_no_row_without_its_bytes(sqlite_url, tmp_path):
     root = str(tmp_path / "blobs")
     async with Database(sqlite_url) as database:

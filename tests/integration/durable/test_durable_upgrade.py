@@ -1,4 +1,4 @@
-"""Tables change while workers run, and what an older version wrote goes on."""
+"""Tables change while workers run; tests/integration/sql/test_upgrade_of_main.py has the upgrade."""
 
 import anyio
 import pytest
@@ -6,7 +6,6 @@ import sqlalchemy as sa
 
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.sql import Database
-from lexigram.sql.migrate import downgrade, upgrade
 from lexigram.testing import wait_until
 from lexigram.workflow.durable import (
     DurableEngine,
@@ -74,33 +73,3 @@ async def test_workers_go_on_while_a_migration_changes_their_tables(database):
             await worker.stop(5.0)
     runs = [run for group in groups for run in group.runs]
     assert sorted(done) == sorted(run * 10_000 + number for run in runs for number in (1, 2))
-
-
-async def test_runs_that_the_version_before_wrote_go_on_after_the_upgrade(tmp_path):
-    async with Database(f"sqlite:///{tmp_path}/old.db") as database:
-        await upgrade(database)
-        await downgrade(database, "0005", only="lexigram-workflow")
-        for statement in OLD_ROWS.split(";"):
-            await database.execute(statement)
-        await upgrade(database)
-        engine = DurableEngine(database)
-        assert [step.status.value for step in await engine.steps(1)] == ["COMPLETED", "PENDING"]
-        step = await engine.claim_next_step("w", "L", ["x"])
-        assert (step.workflow_run_id, step.workflow_step_name) == (1, "b")
-        assert await engine.complete_step(step.id, "L")
-        assert await engine.try_complete_run_group(1) is RunStatus.COMPLETED
-
-
-# As the tables of that version have them.
-OLD_ROWS = f"""
-INSERT INTO lexigram_durable_plans VALUES (1, 'digest', 'w', NULL, '{PLAN.body}', 1);
-INSERT INTO lexigram_durable_plan_steps VALUES (1, 1, 'a', 'x', 3, 0, 300, NULL);
-INSERT INTO lexigram_durable_plan_steps VALUES (1, 2, 'b', 'x', 3, 0, 300, NULL);
-INSERT INTO lexigram_durable_groups (id, workflow_id, status, total, remaining, created_at,
-    started_at) VALUES (1, 'w', 'running', 1, 1, 1, 1);
-INSERT INTO lexigram_durable_runs (id, group_id, plan_id, priority, turn, rank, status, step_no,
-    n_steps, step_type, available_at, fence, created_at, started_at, status_at, params)
-    VALUES (1, 1, 1, 0, 1, 1, 'ready', 2, 2, 'x', 1, 1, 1, 1, 1, '{{}}');
-INSERT INTO lexigram_durable_history (run_id, fence, step_no, retry, status, finished_at)
-    VALUES (1, 1, 1, 0, 'COMPLETED', 2)
-"""

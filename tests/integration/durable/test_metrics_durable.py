@@ -1,4 +1,4 @@
-"""Every figure of the seed reaches the metrics of the application, on both databases."""
+"""Every measurement of the seed reaches the metrics of the application, on both databases."""
 
 import anyio
 import pytest
@@ -10,10 +10,10 @@ from lexigram.testing import wait_until
 from lexigram.testing.fakes import FakeMetrics
 from lexigram.workflow import WorkflowModule
 from lexigram.workflow.config import WorkflowConfig
-from lexigram.workflow.durable import DurableEngine, NewRun, RunPlan, StepPlan, Terms
+from lexigram.workflow.durable import ANYTHING, DurableEngine, NewRun, RunPlan, StepPlan, Terms
+from lexigram.workflow.durable._metrics import COUNTERS, HISTOGRAMS, PREFIX
 from lexigram.workflow.durable.config import DurableConfig
 from lexigram.workflow.durable.fleet import DurableFleet
-from lexigram.workflow.durable.metrics import COUNTERS, HISTOGRAMS, PREFIX
 
 pytestmark = pytest.mark.anyio
 
@@ -62,8 +62,13 @@ async def test_every_counter_and_histogram_has_its_name_and_labels(database):
     # A worker that died: it checked in, took a step, and is heard of no more.
     gone = DurableEngine(database, Terms(lease=0.01))
     await gone.submit(one("fine"), [NewRun()])
-    await gone.heartbeat("gone")
-    assert await gone.claim_next_step("gone", "lease-1") is not None
+    await gone.store.heartbeat("gone")
+    # Claimed and not begun: one that was begun and lost would wait for the slow one, to run alone.
+    assert (await gone.store.claim("gone", "lease-1", ANYTHING, 1)).claims
+    # And one that ended while it ran a step that had ended others before.
+    await gone.submit(one("poison"), [NewRun()])
+    assert await gone.claim_next_step("gone", "lease-2") is not None
+    await database.execute("UPDATE lexigram_durable_runs SET begun = 99 WHERE lease = 'lease-2'")
     app = Application("figures", modules=modules, overrides={MetricsProtocol: metrics})
     async with app:
         engine = app.container.get(DurableFleet).engine
@@ -72,7 +77,7 @@ async def test_every_counter_and_histogram_has_its_name_and_labels(database):
         wanted = {PREFIX + name for name in {*COUNTERS} - ELSEWHERE - {"step_released"}}
 
         def told():
-            return wanted <= {figure.name for figure in metrics.figures}
+            return wanted <= {measurement.name for measurement in metrics.measurements}
 
         await wait_until(told)
     assert metrics.counted(PREFIX + "step_released", pool="parse") == 1  # given back by the stop
@@ -80,10 +85,11 @@ async def test_every_counter_and_histogram_has_its_name_and_labels(database):
     assert metrics.counted(PREFIX + "step_failed", pool="parse") == 1
     assert metrics.counted(PREFIX + "worker_reaped") == 1
     assert metrics.counted(PREFIX + "step_reset_by_reaper") == 1
+    assert metrics.counted(PREFIX + "step_poisoned") == 1
     assert metrics.misuses == []
     labels = {**COUNTERS, **HISTOGRAMS}
-    for figure in metrics.figures:
-        if figure.name.startswith(PREFIX):
-            assert set(figure.tags) == set(labels[figure.name.removeprefix(PREFIX)])
+    for measurement in metrics.measurements:
+        if measurement.name.startswith(PREFIX):
+            assert set(measurement.tags) == set(labels[measurement.name.removeprefix(PREFIX)])
     for name in HISTOGRAMS:
         assert metrics.observed(PREFIX + name, pool="parse")

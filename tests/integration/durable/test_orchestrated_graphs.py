@@ -7,6 +7,7 @@ from itertools import pairwise
 import anyio
 import pytest
 from tests.integration.durable.orchestrated_kit import GUARD, asks, engine, over, runs, work
+from tests.retries import HOPELESS
 
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.contracts.workflow.errors import StepRefusedError
@@ -75,13 +76,16 @@ def spread():
 
     builder = WorkflowBuilder("spread").reduce("squares", "append")
     builder.add_node("split", adds("split")).add_node("square", square).add_node("total", total)
-    builder.add_edge("split", "square", each=lambda state: [{"number": n} for n in range(5)])
+    builder.add_edge(
+        "split", "square", each=lambda s: [{"number": n} for n in range(s.get("pieces", 5))]
+    )
     builder.add_edge("square", "total")
     return builder.set_entry("split").set_terminal("total")
 
 
 @pytest.mark.parametrize(
-    ("make", "given"), [(diamond, {"k": 1}), (loop, {"enough": 7}), (spread, {})]
+    ("make", "given"),
+    [(diamond, {"k": 1}), (loop, {"enough": 7}), (spread, {}), (spread, {"pieces": 0})],
 )
 async def test_a_run_has_the_state_that_the_engine_alone_would_give(runs, work, make, given):
     alone = (await make().build().execute(state=given)).unwrap()
@@ -174,6 +178,20 @@ async def test_a_node_that_refuses_is_not_tried_again(runs, work):
     assert len(tries) == 1
 
 
+@pytest.mark.parametrize("make", HOPELESS)
+async def test_an_error_that_is_not_retryable_fails_the_run_at_once(runs, work, make):
+    tries = []
+
+    async def bad(state):
+        tries.append(1)
+        raise make()
+
+    runs.register("graph", diamond(first=bad), terms=StepTerms(retries=5))
+    await work()
+    assert "'first'" in (await over(runs, await runs.submit("graph"), RunStatus.FAILED)).error
+    assert len(tries) == 1
+
+
 async def test_a_node_that_takes_too_long_fails_by_its_name(runs, work):
     async def slow(state):
         await anyio.sleep_forever()
@@ -181,7 +199,7 @@ async def test_a_node_that_takes_too_long_fails_by_its_name(runs, work):
     runs.register("graph", diamond(first=slow), terms=StepTerms(timeout=0.05))
     await work()
     run = await over(runs, await runs.submit("graph"), RunStatus.FAILED)
-    assert "'first' took longer than 0.05 s" in run.error
+    assert "'first' took more than 0.05 s" in run.error
 
 
 async def test_a_loop_without_end_fails(runs, work):

@@ -86,9 +86,19 @@ class Shop(Module):
     """A module with workflows of its own."""
 
 
+@pytest.fixture(
+    params=[
+        "sqlite_url",
+        pytest.param("postgres_url", marks=pytest.mark.service("postgresql")),
+    ]
+)
+def url(request):
+    return request.getfixturevalue(request.param)
+
+
 @pytest.fixture
-async def fleet(sqlite_url):
-    sql = SqlModule.configure(SqlConfig(url=sqlite_url))
+async def fleet(url):
+    sql = SqlModule.configure(SqlConfig(url=url))
     async with Application("shop", modules=[sql, WorkflowModule.stub(), Shop]) as app:
         yield app.container.get(DurableFleet)
 

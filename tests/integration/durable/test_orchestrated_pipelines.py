@@ -1,11 +1,14 @@
 """Pipelines as durable runs: a claim for each step, runs for those side by side."""
 
+from math import inf, nan
+
 import pytest
 from tests.integration.durable.orchestrated_kit import asks, engine, over, runs, work
+from tests.retries import HOPELESS
 
 from lexigram.contracts.core.result import Err
 from lexigram.contracts.workflow.durable import RunStatus
-from lexigram.workflow.durable import StepTerms
+from lexigram.workflow.durable import OrchestrationFailedError, StepTerms
 from lexigram.workflow.errors import HumanInputRequiredError
 from lexigram.workflow.graph import WorkflowBuilder
 from lexigram.workflow.pipeline import (
@@ -105,6 +108,38 @@ async def test_a_failed_step_fails_the_run_by_its_name_and_is_all_that_a_retry_r
     await engine.retry(run_id=run_id)
     await over(runs, run_id)
     assert ran == ["first", *["shaky"] * 4]
+
+
+@pytest.mark.parametrize("way", ["Err", "raise"])
+@pytest.mark.parametrize("make", HOPELESS)
+async def test_an_error_that_is_not_retryable_fails_the_run_at_once(runs, work, make, way):
+    tries = []
+
+    async def bad(context):
+        tries.append(1)
+        if way == "Err":
+            return Err(make())
+        raise make()
+
+    runs.register("p", Pipeline("p", [FunctionStep("bad", bad)]), terms=StepTerms(retries=3))
+    await work()
+    failed = await over(runs, await runs.submit("p"), RunStatus.FAILED)
+    assert "'bad'" in failed.error
+    assert len(tries) == 1
+
+
+@pytest.mark.parametrize("value", [nan, object(), {"x": [inf]}], ids=["nan", "object", "inside"])
+async def test_a_result_or_fact_that_cannot_be_stored_fails_its_step_by_name(runs, work, value):
+    async def fact(context):
+        context.metadata["x"] = value
+
+    for name, step in (("result", gives("bad", value)), ("fact", FunctionStep("bad", fact))):
+        runs.register(name, Pipeline(name, [step]))
+        await work()
+        failed = await over(runs, await runs.submit(name), RunStatus.FAILED)
+        assert "'bad'" in failed.error
+        with pytest.raises(OrchestrationFailedError, match="cannot be kept"):
+            await runs.submit(name, {"x": value})
 
 
 async def test_a_choice_that_was_made_stays_through_a_pause(runs, work):

@@ -14,7 +14,7 @@ from lexigram.workflow.durable import (
     WorkerConfig,
 )
 from lexigram.workflow.durable.errors import GroupBusyError
-from lexigram.workflow.durable.store_overview import Overview
+from lexigram.workflow.durable.store.overview import Overview
 
 pytestmark = pytest.mark.anyio
 
@@ -77,7 +77,7 @@ async def test_a_failed_step_is_found_and_later_ones_are_cancelled(engine):
 
 
 async def test_workers_are_seen_by_their_check_in(engine):
-    await engine.heartbeat("w1")
+    await engine.store.heartbeat("w1")
     assert [w["id"] for w in await Overview(engine.database).workers()] == ["w1"]
 
 

@@ -13,7 +13,7 @@ from lexigram.workflow.config import WorkflowConfig
 from lexigram.workflow.durable import NewRun, RunPlan, StepPlan
 from lexigram.workflow.durable.config import DurableConfig
 from lexigram.workflow.durable.fleet import DurableFleet
-from lexigram.workflow.durable.web.orchestrated import orchestrated
+from lexigram.workflow.durable.web.orchestrated import orchestrations
 from lexigram.workflow.durable.web.runs import runs
 from lexigram.workflow.durable.web.sync_states import sync_states
 from lexigram.workflow.graph import WorkflowBuilder
@@ -111,7 +111,7 @@ async def app(database):
             WorkflowConfig(durable=durable), step_handlers={"ask": ask, "spread": spread}
         ),
         WorkflowModule.scope(order, both, vote, doubling, Trip),
-        WebModule.stub(routers=[runs(), orchestrated(), sync_states()]),
+        WebModule.stub(routers=[runs(), orchestrations(), sync_states()]),
     ]
     async with Application("rest", modules=modules) as app:
         yield app
@@ -342,9 +342,9 @@ async def test_a_sync_keeps_how_far_a_source_is(client):
     assert (await client.put(place, data={"commit_sha": "x", "metadata": "["})).status_code == 422
     is_error(
         await client.put("/sync-state/" + "s" * 300, data={"commit_sha": "x"}),
-        400,
-        "LEX_ERR_WF_131",
-        "300 characters",
+        422,
+        "LEX_ERR_WEB_008",
+        "path.source_id: String should have at most 255 characters",
     )
     assert (await client.delete(place)).status_code == 200
     is_error(await client.delete(place), 404, "LEX_ERR_WF_144")

@@ -198,8 +198,11 @@ async def test_wrong_input_is_told_by_its_place(client):
     is_error(await client.post("/workflow/retry"), 422, "give run_group_id or run_id")
     both = {"run_group_id": 1, "run_id": 1}
     is_error(await client.post("/workflow/retry", json=both), 422, "give run_group_id or run_id")
-    is_error(await client.post("/workflow/retry", content=b"[1]"), 400, "no JSON object")
-    is_error(await client.post("/workflow/retry", content=b"{"), 400, "not JSON")
+    headers = {"content-type": "application/json"}
+    answer = await client.post("/workflow/retry", content=b"[1]", headers=headers)
+    is_error(answer, 400, "no JSON object")
+    answer = await client.post("/workflow/retry", content=b"{", headers=headers)
+    is_error(answer, 400, "not JSON")
     headers = {"content-type": "multipart/form-data"}
     is_error(await client.post("/workflow/retry", content=b"x", headers=headers), 400, "boundary")
 
@@ -246,7 +249,7 @@ async def test_locks_and_workers_are_seen_and_a_lock_can_be_taken_away(client, e
         assert released.json()["released"] is True
     again = await client.post("/workflow/locks/release", json={"resource_key": "K"})
     assert again.json()["released"] is False
-    await engine.heartbeat("w")
+    await engine.store.heartbeat("w")
     assert [one["id"] for one in (await client.get("/workflow/workers")).json()] == ["w"]
 
 
@@ -268,3 +271,57 @@ async def test_everything_is_in_openapi_with_a_summary_and_a_tag(client):
             assert ok["content"]["application/json"]["schema"]
     retry = paths["/api/v1/workflow/retry"]["post"]["requestBody"]["content"]
     assert set(retry) == {"application/json", "application/x-www-form-urlencoded"}
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "text/plain;charset=UTF-8", "", "image/png"])
+async def test_json_that_is_not_called_json_changes_nothing(client, engine, kind):
+    group = await engine.submit(PLAN, [NewRun()])
+    body, headers = b'{"run_id": %d}' % group.runs[0], {"content-type": kind} if kind else {}
+    answer = await client.post("/workflow/cancel", content=body, headers=headers)
+    assert is_error(answer, 415, repr(kind.partition(";")[0]))["code"] == "LEX_ERR_WF_163"
+    assert (await client.get(f"/workflow/runs/{group.runs[0]}")).json()["status"] == "PENDING"
+    for name in ("application/json", "application/json; charset=utf-8", "application/ld+json"):
+        answer = await client.post("/workflow/cancel", content=body, headers={"content-type": name})
+        assert answer.status_code == 200
+    assert (await client.get(f"/workflow/runs/{group.runs[0]}")).json()["status"] == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    "browser",
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://localhost:3000"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+    ids=str,
+)
+async def test_a_page_of_another_site_cancels_nothing(client, engine, browser):
+    group = await engine.submit(PLAN, [NewRun()])
+    target = {"run_id": str(group.runs[0])}
+    for sent in ({"data": target}, {"json": target}, {"params": target}, {"files": target}):
+        answer = await client.post("/workflow/cancel", headers=browser, **sent)
+        assert (answer.status_code, answer.json()["code"]) == (403, "LEX_ERR_WEB_012")
+    assert (await client.get(f"/workflow/runs/{group.runs[0]}")).json()["status"] == "PENDING"
+
+
+async def test_a_handler_that_no_worker_has_is_told_by_stats_and_the_list_of_them(client, engine):
+    plan = RunPlan(
+        workflow_id="w", steps=[StepPlan(name="a", step_type="parse", handler="shop.absent")]
+    )
+    group = await engine.submit(plan, [NewRun()])
+    [kind] = await engine.store.kinds()
+    await engine.store.heartbeat("w", (), [kind.id])
+    stats = (await client.get(f"/workflow/run-groups/{group.group_id}/stats")).json()
+    message = "no worker for handler shop.absent (pool parse)"
+    assert stats["problems"] == [message]
+    [missing] = (await client.get("/workflow/workers/missing")).json()
+    assert missing | {"waits_since": ""} == {
+        "handler": "shop.absent",
+        "pool": "parse",
+        "waits_since": "",
+        "message": message,
+    }
+    await engine.store.heartbeat("other")
+    assert (await client.get("/workflow/workers/missing")).json() == []

@@ -6,8 +6,6 @@ import pytest
 
 from lexigram.sql import Database
 
-TABLES = "groups messages deliveries seen outbox inbox"
-
 
 @pytest.fixture(
     params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service("postgresql"))]
@@ -25,7 +23,4 @@ async def database(database_url):
     """Open, with empty tables of the bus and one of an application."""
     async with Database(database_url) as opened:
         await opened.execute("CREATE TABLE IF NOT EXISTS effects (number integer NOT NULL)")
-        if opened.dialect == "postgresql":
-            names = ", ".join(f"lexigram_bus_{name}" for name in TABLES.split())
-            await opened.execute(f"TRUNCATE {names}, effects")
         yield opened

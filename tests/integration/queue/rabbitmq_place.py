@@ -27,12 +27,12 @@ async def clear(driver):
     for topic, group in await driver.groups():
         await driver.drop(topic, group)
     await driver.close()
-    connection = await connect(driver._url)
+    connection = await connect(driver._connection._url)
     channel = await connection.channel()
     names = driver._names
     await channel.queue_delete(names.registry)
     await channel.exchange_delete(names.control)
     await channel.exchange_delete(names.exchange)
-    for topic in driver._topics:
+    for topic in driver._topology._topics:
         await channel.queue_delete(names.backlog(topic))
     await connection.close()

@@ -20,10 +20,14 @@ from lexigram.contracts.queue import (
     QueueFullError,
 )
 from lexigram.queue import BusOptions, BusQueue, RetryPolicy
-from lexigram.queue.backends import azure_servicebus_links
-from lexigram.queue.backends.azure_servicebus import AzureServiceBusDriver, build
+from lexigram.queue.backends.azure_servicebus import (
+    AzureServiceBusDriver,
+    _dead_letters,
+    _links,
+    build,
+)
+from lexigram.queue.backends.services import Services
 from lexigram.queue.config import AzureServiceBusDriverConfig, NamedQueueConfig
-from lexigram.queue.drivers.services import Services
 from lexigram.queue.errors import AzureServiceBusQueueError
 from lexigram.testing import wait_until
 
@@ -172,8 +176,8 @@ def test_settings_the_service_cannot_keep_are_refused_at_once():
         AzureServiceBusDriver("x", visibility_timeout=301)
     with pytest.raises(ValueError, match="20 seconds to 7 days"):
         AzureServiceBusDriver("x", dedup_window=5)
-    with pytest.raises(ValueError, match="prefix"):
-        AzureServiceBusDriver("x", prefix="Not Good")
+    with pytest.raises(ValueError, match="queue_name"):
+        AzureServiceBusDriver("x", queue_name="Not Good")
 
 
 def test_a_configuration_makes_the_driver():
@@ -215,14 +219,14 @@ async def test_a_handler_longer_than_the_lock_is_not_repeated(double):
 
 async def test_the_first_renewal_of_a_lock_waits_for_no_link(driver, monkeypatch):
     """To open one takes half a second and more: a short lock would be over."""
-    opened, open_link = [], azure_servicebus_links.open_link
+    opened, open_link = [], _links.open_link
 
     async def noted(link):
         if not link._running:
             opened.append(link)
         await open_link(link)
 
-    monkeypatch.setattr(azure_servicebus_links, "open_link", noted)
+    monkeypatch.setattr(_links, "open_link", noted)
     await driver.declare("orders", "g")
     await publish(driver, b"1")
     got = await take(driver)
@@ -314,3 +318,32 @@ async def test_what_the_service_set_aside_is_a_dead_letter_with_its_reason(drive
         (DeadLetterReason.EXPIRED, b"old")
     ]
     assert await driver.redrive("orders", "g") == 1
+
+
+async def test_what_fails_again_during_a_redrive_is_a_dead_letter_still(driver, monkeypatch):
+    """It was taken for a copy of what had gone back, and dropped."""
+    monkeypatch.setattr(_dead_letters, "PAGE", 5)  # so the last page has room for others
+    queue = BusQueue(driver, options=BusOptions(retry=RetryPolicy(max_retries=0)))
+
+    async def fail(message):
+        raise ValueError("no")
+
+    async def are_dead(number):
+        return await driver.count_dead("orders", "default") == number
+
+    await queue.connect()
+    await queue.subscribe("orders", fail)
+    await publish(driver, *[b"1"] * 12)
+    await wait_until(lambda: are_dead(12))
+    send = driver._now().senders.send
+
+    async def send_and_wait(entity, outs, *more, **options):
+        await send(entity, outs, *more, **options)
+        if entity == driver._place("orders", "default").queue:
+            await wait_until(lambda: are_dead(12 + len(outs)))  # the first ones are there still
+
+    monkeypatch.setattr(driver._now().senders, "send", send_and_wait)
+    assert await driver.redrive("orders", "default") == 12
+    assert await driver.count_dead("orders", "default") == 12
+    assert len(await driver.list_dead("orders", "default")) == 12
+    await queue.close()

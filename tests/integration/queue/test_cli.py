@@ -13,7 +13,7 @@ import pytest
 from lexigram.cli.main import main
 from lexigram.contracts.queue import BusMessage
 from lexigram.queue import BusOptions, RetryPolicy, SqlQueue
-from lexigram.queue.dead_letters import DeadLetters
+from lexigram.queue.operations.dead_letters import DeadLetters
 from lexigram.testing import wait_until
 
 SHOP = """
@@ -179,6 +179,39 @@ def test_a_payload_may_come_from_standard_input(queue, monkeypatch):
     assert queue("peek", "orders", "--json").data["messages"][0]["payload"] == ["from", "stdin"]
 
 
+@pytest.mark.parametrize(
+    ("topic", "option", "field"),
+    [
+        ("*", (), "topic"),
+        ("orders", ("--id", ""), "id"),
+        ("orders", ("--priority", "1000"), "priority"),
+        ("orders", ("--priority", str(2**63)), "priority"),
+        ("orders", ("--delay", "inf"), "delay"),
+        ("orders", ("--delay", "1e300"), "delay"),
+        ("orders", ("--ttl", "nan"), "ttl"),
+        ("orders", ("--header", "a=b\nc"), "header a"),
+        ("orders", ("--ordering-key", "x" * 300), "ordering-key"),
+        # bytes of a command line that are not UTF-8
+        ("a\udcff", (), "topic"),
+        ("orders", ("--id", "\udcff"), "id"),
+        ("orders", ("--header", "a=\udcff"), "header a"),
+        ("orders", ("--header", "\udcff=a"), "header name"),
+        ("orders", ("--header", "deliver-at=inf"), "deliver-at"),
+        ("orders.>", (), "topic"),
+        ("o" * 256, (), "topic"),
+        ("orders", ("--delay", "nan"), "delay"),
+    ],
+)
+def test_a_message_out_of_bounds_is_a_wrong_command_line_and_starts_nothing(
+    queue, topic, option, field
+):
+    sys.modules.pop("shop", None)
+    refused = queue("publish", topic, "1", *option)
+    assert refused.code == 2, refused.err
+    assert field in refused.err
+    assert "shop" not in sys.modules
+
+
 def test_a_delayed_message_counts_as_depth_and_not_as_lag(queue):
     queue("publish", "orders", "1", "--delay", "3600")
     row = groups(queue)["orders", "shipping"]
@@ -211,7 +244,7 @@ def test_purge_drops_what_waits_and_wants_a_yes(queue):
     refused = queue("purge", "orders")
     assert (refused.code, "--yes" in refused.err) == (2, True)
     assert groups(queue)["orders", "shipping"]["depth"] == 1
-    assert queue("purge", "orders", "--yes").out == "1 messages of shipping are gone\n"
+    assert queue("purge", "orders", "--yes").out == "purged 1 messages of shipping\n"
     assert queue("purge", "orders", "--yes", "--json").data["purged"] == 0
 
 
@@ -257,7 +290,7 @@ def test_dead_letters_are_listed_by_filter_and_shown_whole(queue, dead):
 def test_redrive_takes_ids_a_filter_or_all_and_never_guesses(queue, dead):
     assert queue("dlq", "redrive").code == 2
     assert queue("dlq", "redrive", "m0", "--all").code == 2
-    assert queue("dlq", "redrive", "m0").out == "1 dead letters sent back\n"
+    assert queue("dlq", "redrive", "m0").out == "1 dead letters redriven\n"
     assert queue("dlq", "redrive", "unknown").code == 1
     data = queue("dlq", "redrive", "--topic", "orders", "--rate", "100", "--json").data
     assert data == {"redriven": 2}
@@ -269,7 +302,7 @@ def test_redrive_takes_ids_a_filter_or_all_and_never_guesses(queue, dead):
 def test_dead_letters_are_dropped_for_good_with_a_yes(queue, dead):
     assert queue("dlq", "purge", "--all").code == 2
     assert queue("dlq", "purge", "m0", "--yes", "--json").data == {"purged": 1}
-    assert queue("dlq", "purge", "--all", "--yes").out == "3 dead letters dropped\n"
+    assert queue("dlq", "purge", "--all", "--yes").out == "3 dead letters purged\n"
     assert queue("dlq", "ls").out == "no dead letters\n"
 
 
@@ -301,7 +334,7 @@ def test_ls_of_a_bus_in_memory_shows_no_figures_it_cannot_know(queue):
 @pytest.mark.parametrize(
     ("command", "code", "text"),
     [
-        (["ls", "--backend", "audit"], 1, "there is no backend 'audit'"),
+        (["ls", "--backend", "audit"], 1, "unknown backend 'audit'"),
         (["peek", "nothing"], 1, "topic nothing has no group"),
         (["pause", "orders", "--group", "x"], 1, "topic orders has no group x"),
         (["tail", "nothing"], 1, "has no consumer group yet"),

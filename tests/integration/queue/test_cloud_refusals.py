@@ -4,15 +4,15 @@ One row for each kind of refusal, and each of the three drivers. What only one d
 its own file.
 """
 
-import asyncio
 from contextlib import contextmanager
 
 import anyio
 import pytest
+from tests.doubles.pubsub.server import settle_calls
 
 from lexigram.contracts.queue import BusMessage, MessageTooLargeError, QueueError
 from lexigram.queue import BusOptions, BusQueue, RetryPolicy
-from lexigram.queue.dead_letters import DeadLetters
+from lexigram.queue.operations.dead_letters import DeadLetters
 from lexigram.testing import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ def anyio_backend():
 @pytest.fixture(scope="module", autouse=True)
 async def one_loop(anyio_backend):
     yield
-    await asyncio.sleep(0.2)
+    await settle_calls()
 
 
 class OnSQS:

@@ -12,17 +12,20 @@ from tests.names import unique_name
 
 from lexigram.app import Application
 from lexigram.contracts.core.health import HealthStatus
-from lexigram.contracts.queue import BusMessage, QueueProtocol
+from lexigram.contracts.queue import BusMessage, DeadLetterReason, QueueProtocol
 from lexigram.di import Module, module
 from lexigram.di.errors import ProviderError
-from lexigram.queue import MessageConsumer, QueueConfig, QueueModule
+from lexigram.queue import MessageConsumer, QueueConfig, QueueModule, RetryPolicy
 from lexigram.queue.backends.rabbitmq import RabbitMQDriver
 from lexigram.queue.errors import QueueLibraryError
+from lexigram.queue.operations.dead_letters import DeadLetters
 from lexigram.testing import wait_until
 
 pytestmark = pytest.mark.anyio
 
+EXHAUSTED = DeadLetterReason.RETRIES_EXHAUSTED
 handled = []
+billed = []
 
 
 class Shipping(MessageConsumer):
@@ -32,7 +35,19 @@ class Shipping(MessageConsumer):
         handled.append((message.payload, message.id))
 
 
-@module(imports=[QueueModule.scope(Shipping)])
+class Billing(MessageConsumer):
+    """Fails as often as a message says."""
+
+    topic = "invoices"
+    retry = RetryPolicy(base=0.01, cap=0.01)
+
+    async def handle(self, message: BusMessage) -> None:
+        billed.append(message.payload["number"])
+        if billed.count(message.payload["number"]) <= message.payload["failures"]:
+            raise RuntimeError("no paper")
+
+
+@module(imports=[QueueModule.scope(Shipping, Billing)])
 class ShopModule(Module):
     pass
 
@@ -105,6 +120,41 @@ async def test_an_application_consumes_from_the_broker_its_configuration_names(c
         await wait_until(lambda: ({"number": 1}, sent.id) in handled, timeout=60)
         assert (await app.health_check()).is_healthy()
     assert queue.driver.name == driver
+
+
+@pytest.mark.quick
+async def test_a_failure_is_tried_again_then_set_aside_and_what_was_handled_never_returns(
+    configured,
+):
+    driver, settings = configured
+    billed.clear()
+
+    async def billed_at_last(number, times):
+        await wait_until(lambda: billed.count(number) == times, timeout=60)
+
+    async with application(driver, **settings) as app:
+        queue = app.container.get(QueueProtocol)
+        for number, failures in enumerate([0, 1, 2]):
+            payload = {"number": number, "failures": failures}
+            await queue.publish("invoices", BusMessage(payload=payload, max_retries=1))
+        letters = DeadLetters(queue)
+        (place,) = [one for one in await queue.driver.groups() if one[0] == "invoices"]
+
+        async def is_set_aside():
+            return await letters.count(place) == 1
+
+        await wait_until(is_set_aside, timeout=60)
+        (letter,) = [one async for one in letters.find()]
+        assert (letter.message.payload["number"], letter.reason) == (2, EXHAUSTED)
+        assert "no paper" in letter.error
+        await billed_at_last(1, 2)
+    if driver == "memory":
+        return  # nothing outlives the process
+    async with application(driver, **settings) as app:
+        payload = {"number": 3, "failures": 0}
+        await app.container.get(QueueProtocol).publish("invoices", BusMessage(payload=payload))
+        await billed_at_last(3, 1)
+    assert sorted(billed) == [0, 1, 1, 2, 2, 3]
 
 
 FAR = {

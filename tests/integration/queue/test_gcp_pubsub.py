@@ -13,8 +13,9 @@ from google.pubsub_v1 import PublisherAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from tests.doubles.pubsub import secrets
 from tests.doubles.pubsub.places import LEASE, PROJECT, driver_on, place_name
-from tests.doubles.pubsub.server import PubSubDouble
+from tests.doubles.pubsub.server import PubSubDouble, settle_calls
 
+from lexigram import clock
 from lexigram.contracts.core.health import HealthStatus
 from lexigram.contracts.queue import (
     BusMessage,
@@ -25,11 +26,18 @@ from lexigram.contracts.queue import (
 )
 from lexigram.contracts.queue.headers import DELIVER_AT, ORDERING_KEY
 from lexigram.queue import BusOptions, BusQueue, RetryPolicy
-from lexigram.queue.backends import gcp_pubsub
-from lexigram.queue.backends.gcp_pubsub import GCPPubSubDriver, build
+from lexigram.queue.backends.gcp_pubsub import (
+    GCPPubSubDriver,
+    _dead_letters,
+    _receiver,
+    _topology,
+    _wire,
+    build,
+)
+from lexigram.queue.backends.gcp_pubsub._space import Space
+from lexigram.queue.backends.registry import QueueDriverRegistry
+from lexigram.queue.backends.services import Services
 from lexigram.queue.config import GCPPubSubDriverConfig, NamedQueueConfig
-from lexigram.queue.drivers.registry import QueueDriverRegistry
-from lexigram.queue.drivers.services import Services
 from lexigram.queue.errors import GCPPubSubQueueError
 from lexigram.queue.options import DeadLetterPolicy
 from lexigram.testing import wait_until
@@ -46,7 +54,7 @@ def anyio_backend():
 async def one_loop(anyio_backend):
     """See ``places.OneLoop``."""
     yield
-    await asyncio.sleep(0.2)
+    await settle_calls()
 
 
 @pytest.fixture(scope="module")
@@ -278,7 +286,7 @@ def test_settings_the_service_cannot_keep_are_refused_at_once():
         with pytest.raises(ValueError, match="topic_id"):
             GCPPubSubDriver("p", topic_id=prefix)
     for least, most in ((-1, 1), (2, 1), (1, 601)):
-        with pytest.raises(ValueError, match="min_backoff"):
+        with pytest.raises(ValueError, match="m.._backoff"):
             GCPPubSubDriver("p", min_backoff=least, max_backoff=most)
 
 
@@ -327,14 +335,15 @@ async def test_a_dead_letter_with_too_many_headers_loses_its_traceback_only(driv
 async def test_a_message_that_waits_for_long_is_published_anew_before_the_service_sets_it_aside(
     driver, monkeypatch
 ):
-    monkeypatch.setattr(gcp_pubsub, "RENEWED_AFTER", 2)
-    monkeypatch.setattr(gcp_pubsub, "LONGEST_DELAY", 1)
+    monkeypatch.setattr(_receiver, "RENEWED_AFTER", 2)
+    monkeypatch.setattr(_receiver, "LONGEST_DELAY", 1)
+    monkeypatch.setattr(_wire, "LONGEST_DELAY", 1)
     await driver.declare("orders", "g")
     await driver.declare("orders", "other")
-    due = gcp_pubsub.clock.timestamp() + 3.5
+    due = clock.timestamp() + 3.5
     (sent,) = await publish(driver, b"later", headers={DELIVER_AT: str(due)})
     (got,) = await take(driver)
-    assert gcp_pubsub.clock.timestamp() >= due
+    assert clock.timestamp() >= due
     assert (got.message, got.delivery_count) == (sent, 1)
     (other,) = await take(driver, group="other")
     assert other.message == sent
@@ -343,7 +352,7 @@ async def test_a_message_that_waits_for_long_is_published_anew_before_the_servic
 
 
 async def test_what_the_service_set_aside_is_a_dead_letter_and_can_be_redriven(driver, monkeypatch):
-    monkeypatch.setattr(gcp_pubsub, "MOST_DELIVERIES", 5)
+    monkeypatch.setattr(_topology, "MOST_DELIVERIES", 5)
     await driver.declare("orders", "g")
     (sent,) = await publish(driver, b"poison")
     for number in range(1, 6):
@@ -364,7 +373,7 @@ async def test_a_retry_policy_is_that_of_the_settings_also_when_they_change(driv
         made = driver_on(settings_of(double), driver.prefix, **settings)
         await made.connect()
         await made.declare("orders", "g")
-        found = await made._find(made._space, made._place("orders", "g").subscription)
+        found = await made._space.find(made._place("orders", "g").subscription)
         await made.close()
         return found.retry_policy if "retry_policy" in found else None
 
@@ -423,9 +432,9 @@ def test_a_policy_that_keeps_many_dead_letters_can_see_that_there_are_too_many()
 
 
 async def test_dead_letters_go_back_when_looking_at_them_fails(driver, double, monkeypatch):
-    monkeypatch.setattr(gcp_pubsub, "PAGE", 2)
+    monkeypatch.setattr(_dead_letters, "PAGE", 2)
     await aside(driver, 3)
-    pull, calls = driver._pull, []
+    pull, calls = Space.pull, []
 
     async def fails_at_last(*arguments):
         calls.append(arguments)
@@ -434,7 +443,7 @@ async def test_dead_letters_go_back_when_looking_at_them_fails(driver, double, m
         return await pull(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(driver, "_pull", fails_at_last)
+        patch.setattr(Space, "pull", fails_at_last)
         with pytest.raises(GCPPubSubQueueError):
             await driver.list_dead("orders", "g")
     # At once: otherwise they would be out for a minute.
@@ -495,7 +504,7 @@ async def test_topics_made_before_their_first_group_keep_order_and_everything(dr
     await publish(driver, b"3")
     assert bodies(await take(driver, 4)) == [b"0", b"1", b"2", b"3"]
     place = driver._place("orders", "g")
-    assert await driver._find(driver._space, place.keeper) is None
+    assert await driver._space.find(place.keeper) is None
 
 
 async def test_a_keeper_whose_topic_was_deleted_is_made_again(driver):

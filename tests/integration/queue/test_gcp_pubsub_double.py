@@ -26,7 +26,7 @@ from google.api_core.exceptions import (
 from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
-from tests.doubles.pubsub.server import PubSubDouble, demand_pubsub
+from tests.doubles.pubsub.server import PubSubDouble, demand_pubsub, settle_calls
 
 demand_pubsub()
 
@@ -96,7 +96,7 @@ class Bus:
 async def clients(double, anyio_backend):
     """One loop and one channel for all: gRPC does not bear a loop that is closed soon."""
     yield double.host
-    await asyncio.sleep(0.2)
+    await settle_calls()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from random import Random
 from types import SimpleNamespace
 
 import anyio
@@ -12,15 +13,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.doubles.kafka.places import SETTINGS, driver_on, place_name
 from tests.doubles.kafka.server import KafkaDouble
+from tests.hostile import hostile_body, hostile_headers
 
 from lexigram.contracts.core.health import HealthStatus
 from lexigram.contracts.queue import BusMessage, DeadLetterEntry, MessageTooLargeError
 from lexigram.contracts.queue.headers import ORDERING_KEY
 from lexigram.queue import BusOptions, RetryPolicy
-from lexigram.queue.backends.kafka import RETRIES, KafkaDriver, KafkaQueue, build
-from lexigram.queue.backends.kafka_clients import MARK, WINDOW, Member, Part, pack, unpack
+from lexigram.queue.backends.kafka import KafkaDriver, KafkaQueue, build
+from lexigram.queue.backends.kafka._admin import make_topics
+from lexigram.queue.backends.kafka._control import offsets_of
+from lexigram.queue.backends.kafka._names import RETRIES
+from lexigram.queue.backends.kafka._partition import (
+    MARK,
+    MAX_BEGUN,
+    WINDOW,
+    CommitNote,
+    Part,
+    pack,
+    unpack,
+)
+from lexigram.queue.backends.kafka._poller import Poller
+from lexigram.queue.backends.kafka._wire import NOT_BEFORE
+from lexigram.queue.backends.services import Services
 from lexigram.queue.config import KafkaDriverConfig, NamedQueueConfig
-from lexigram.queue.drivers.services import Services
 from lexigram.queue.errors import KafkaQueueError
 from lexigram.testing import wait_until
 from lexigram.testing.integration.fixtures import kafka_producer, kafka_servers
@@ -94,17 +109,45 @@ async def test_what_was_settled_out_of_order_does_not_come_to_the_next_owner(mak
     assert list(await second.receive(topic, "g", limit=5, wait=0.2)) == []
 
 
-@given(st.integers(0, 2**40), st.sets(st.integers(1, WINDOW + 2000)))
-def test_what_is_settled_beyond_the_commit_fits_into_its_metadata(base, ahead):
+async def test_a_mark_that_is_not_written_is_not_counted(make, topic, monkeypatch):
+    driver = await make()
+    await driver.declare(topic, "g")
+    await driver.publish_many(messages(topic, b"0"))
+    [held] = await take(driver, topic, 1)
+
+    async def fail(*parts):
+        raise TimeoutError("no answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(held.receipt.member, "_commit", fail)
+        with pytest.raises(KafkaQueueError):
+            await driver.mark_begun(held)
+    assert await driver.mark_begun(held) == 1
+
+
+@given(
+    st.integers(0, 2**40),
+    st.sets(st.integers(1, WINDOW + 2000)),
+    st.integers(0, WINDOW),
+    st.dictionaries(st.integers(0, WINDOW), st.integers(1, 10_000), max_size=MAX_BEGUN),
+)
+def test_what_is_settled_and_begun_beyond_the_commit_fits_into_its_metadata(
+    base, ahead, reserved, begun
+):
     done = {base + one for one in ahead}
-    packed = pack(base, done)
-    assert unpack(base, packed) == done
+    counts = {base + one: number for one, number in begun.items()}
+    packed = pack(base, done, base + reserved, counts)
+    note = CommitNote(done, base + reserved if reserved else 0, counts)
+    assert unpack(base, packed) == note
     assert len(packed) <= 4096
 
 
-@pytest.mark.parametrize("text", [None, "", "of others", f"{MARK}!", f"{MARK}AAAA"])
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "of others", f"{MARK}!", f"{MARK}AAAA", f"{MARK};;", f"{MARK}1;;!", f"{MARK}-1;;"],
+)
 def test_metadata_of_others_mean_nothing(text):
-    assert unpack(7, text) == set()
+    assert unpack(7, text) == CommitNote()
 
 
 @given(st.data())
@@ -268,6 +311,29 @@ async def test_an_acknowledgement_waits_until_a_rebalance_is_over(make, double, 
     assert await other.depth(topic, "g") == 0
 
 
+async def test_nothing_more_is_handed_out_while_what_was_handled_cannot_be_committed(
+    make, double, topic
+):
+    driver, other = await make(), await make()
+    await driver.declare(topic, "g")
+    await driver.publish_many(messages(topic, b"1", b"2", b"3"))
+    held = await take(driver, topic)
+    member = held[0].receipt.member
+    await wait_until(lambda: sum(part.waiting for part in member.parts.values()) == 2, timeout=60)
+    double.command("errors", OFFSET_COMMIT, REBALANCE_IN_PROGRESS, 10_000)
+    async with anyio.create_task_group() as tasks:
+        try:
+            tasks.start_soon(driver.ack_many, held)
+            await wait_until(lambda: member.is_behind, timeout=60)
+            assert list(await driver.receive(topic, "g", limit=2, wait=0.1)) == []
+        finally:
+            double.command("no_errors", OFFSET_COMMIT)
+    assert await other.depth(topic, "g") == 2  # it is written
+    again = await take(driver, topic, 2)
+    assert bodies(again) == [b"2", b"3"]
+    await driver.ack_many(again)
+
+
 async def test_a_member_that_was_thrown_out_does_not_wait_for_its_handlers(make, double, topic):
     first = await make(rebalance_timeout=600.0)
     second = await make()
@@ -314,8 +380,8 @@ class Committed:
 
 
 def test_a_place_the_brokers_cannot_tell_yet_is_not_the_beginning():
-    told = SimpleNamespace(about=SimpleNamespace(timeout=5.0))
-    (known,) = Member._known(told, Committed(), [None])
+    poller = SimpleNamespace(_about=SimpleNamespace(timeout=5.0))
+    (known,) = Poller._fetch_committed(poller, Committed(), [None])
     assert known.offset == 7
 
 
@@ -530,14 +596,14 @@ class Admin:
 
 
 def test_topics_for_retries_have_as_many_partitions_as_their_topic():
-    driver, admin = KafkaDriver(partitions=3), Admin()
-    found = driver._make_topics(admin, ["orders.a.g.retry.5s", "orders.a.g.dlq"], partitions=12)
+    config, admin = KafkaDriverConfig(partitions=3), Admin()
+    found = make_topics(admin, ["orders.a.g.retry.5s", "orders.a.g.dlq"], config, partitions=12)
     assert found == {"orders.a.g.retry.5s": 12, "orders.a.g.dlq": 1}
 
 
 def test_topics_are_made_as_configured_where_the_brokers_let_us():
-    driver, admin = KafkaDriver(partitions=3, replicas=2), Admin()
-    found = driver._make_topics(admin, ["orders", "orders.a.g.dlq"])
+    config, admin = KafkaDriverConfig(partitions=3, replicas=2), Admin()
+    found = make_topics(admin, ["orders", "orders.a.g.dlq"], config)
     assert found == {"orders": 3, "orders.a.g.dlq": 1}
     plain, dead = admin.made
     assert (plain.replication_factor, plain.config) == (2, {})
@@ -587,5 +653,81 @@ def test_the_configuration_reaches_the_driver():
     entry = NamedQueueConfig(name="bus", driver="kafka", kafka=own, max_backlog=7)
     driver = build(entry, Services())
     assert repr(driver) == "KafkaDriver(a:1,b:2, group_id='shop')"
-    assert driver._new_partitions == 12
-    assert driver._max_backlog == 7
+    assert driver._config.partitions == 12
+    assert driver._publisher._max_backlog == 7
+
+
+# What others write to the topics of the driver.
+
+OFFSETS = [None, "5", 1.5, True, -1, -2, -1001, 2**63, 10**30, [], {}]
+MARKS = [
+    *(None, 7, "x", [], [1], {"t": None}, {"t": 5}, {"t": [1]}, {"t": {"x": 1}}, {"t": {"-1": 1}}),
+    *({"t": {"9" * 40: 1}}, *({"t": {"0": offset}} for offset in OFFSETS)),
+]
+KEYS = [
+    *(None, b"", b"\xff\xfe", b"null", b"[]", b"[" * 50_000, b'"group"', b'["group"]'),
+    *(b'["group", 1, 2]', b'["group", "t", null]', b'["pause", "t", "g"]', b'["group", "t", "g"]'),
+]
+BODIES = [
+    *(None, b"", b"\xff", b"null", b"true", b"1e999", b"{", b"{" * 50_000, b"9" * 5_000),
+    *(json.dumps({"marks": marks, "temporary": False}).encode() for marks in MARKS),
+    *(json.dumps({"marks": marks, "dropped": True}).encode() for marks in MARKS),
+    b'{"temporary": 1, "marks": {}}',
+]
+
+
+async def test_what_others_write_to_the_control_topic_stops_no_driver(double, make, topic):
+    driver = await make()
+    producer = confluent_kafka.Producer({"bootstrap.servers": double.servers})
+    # The first one is taken for a declaration of this group, with an offset that is none.
+    marks = {topic: {str(number): 10**30 for number in range(4)}}
+    body = json.dumps({"marks": marks, "temporary": False})
+    producer.produce(driver._there().control, body, json.dumps(["group", topic, "g"]))
+    for key in KEYS:
+        producer.produce(driver._there().control, BODIES[-1], key)
+    for body in BODIES:
+        producer.produce(driver._there().control, body, b'["group", "t", "g"]')
+    await anyio.to_thread.run_sync(producer.flush)
+    other = await make()
+    for one in (driver, other):
+        await one.declare(topic, "g")
+    await driver.publish_many(messages(topic, b"good"))
+    got = await take(other, topic)
+    assert bodies(got) == [b"good"]
+    await other.ack_many(got)
+    assert await driver.depth(topic, "g") == 0
+
+
+@pytest.mark.parametrize("offset", OFFSETS, ids=repr)
+def test_an_offset_in_the_control_topic_that_is_none_is_no_offset(offset):
+    assert offsets_of({"0": offset, "1": 7}) == {1: 7}
+
+
+async def test_what_others_write_to_the_topics_of_a_group_is_read_and_stops_nobody(
+    double, make, topic
+):
+    driver = await make()
+    await driver.declare(topic, "g")
+    place = driver._place(topic, "g")
+    producer, chance = confluent_kafka.Producer({"bootstrap.servers": double.servers}), Random(14)
+    keys = [b"\xff\xfe", b"", b"k", "é".encode(), b"\x00", b"x" * 500]
+    for number in range(36):
+        headers = [
+            (name.decode("utf-8", "replace"), chance.choice([value, None]))
+            for name, value in hostile_headers(chance).items()
+        ]
+        key, body = keys[number % 6] + b"%d" % (number // 6), hostile_body(chance)
+        # None as a key: compacted topics of brokers refuse it, the double does not.
+        producer.produce(place.dead, body, chance.choice([key, key, None]), 0, headers=headers)
+        due = (NOT_BEFORE, chance.choice([b"inf", b"nan", b"-1", b"1e300", b"\xff", b"0", b"soon"]))
+        producer.produce(place.now, body, key, 0, headers=[*headers, due])
+    await anyio.to_thread.run_sync(producer.flush)
+    number = await driver.count_dead(topic, "g")
+    assert len(await driver.list_dead(topic, "g", limit=100)) == number
+    assert len(await driver.peek(topic, "g", limit=100)) == 36
+    assert await driver.redrive(topic, "g") == number
+    await driver.publish_many(messages(topic, b"good"))
+    got = await take(driver, topic, 36 + number + 1)
+    assert b"good" in bodies(got)
+    await driver.ack_many(got)
+    assert await driver.depth(topic, "g") == await driver.count_dead(topic, "g") == 0

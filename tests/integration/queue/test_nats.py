@@ -24,8 +24,8 @@ from lexigram.contracts.queue import (
 from lexigram.contracts.queue.headers import DELIVER_AT
 from lexigram.queue import BusOptions, BusQueue, ConsumerOptions
 from lexigram.queue.backends.nats import NATSDriver, NATSQueue, build
+from lexigram.queue.backends.services import Services
 from lexigram.queue.config import NamedQueueConfig, NATSDriverConfig
-from lexigram.queue.drivers.services import Services
 from lexigram.queue.errors import NATSQueueError, QueueLibraryError
 from lexigram.testing import wait_until
 

@@ -15,11 +15,11 @@ from lexigram.contracts.queue import (
     QueueError,
 )
 from lexigram.queue import BusOptions, InMemoryQueue, RetryPolicy, SqlQueue
-from lexigram.queue.control import BusControl
-from lexigram.queue.dead_letters import DeadLetterFilter, DeadLetters
-from lexigram.queue.dlq import RETRIED_TOPIC, BusDeadLetters
+from lexigram.queue.operations.control import BusControl
+from lexigram.queue.operations.dead_letters import DeadLetterFilter, DeadLetters
+from lexigram.queue.operations.dlq import RETRIED_TOPIC, BusDeadLetters
+from lexigram.queue.operations.sampling import Sampled, Sampler
 from lexigram.queue.options import DeadLetterPolicy
-from lexigram.queue.sampling import Sampled, Sampler
 from lexigram.testing import wait_until
 from lexigram.testing.conformance.tasks import DLQConformance
 

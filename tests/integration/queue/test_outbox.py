@@ -13,6 +13,7 @@ from lexigram.contracts.data import OutboxProtocol, OutboxStoreProtocol
 from lexigram.contracts.queue import (
     BusMessage,
     DeliveryGuarantee,
+    InvalidMessageError,
     MessageTooLargeError,
     QueueError,
     QueueProtocol,
@@ -33,8 +34,8 @@ from lexigram.queue.backends.memory import MemoryDriver
 from lexigram.queue.backends.sql import SqlQueue
 from lexigram.queue.bus import BusQueue
 from lexigram.queue.config import OutboxConfig
-from lexigram.queue.outbox import OutboxRelay, TransactionalOutbox
-from lexigram.queue.store_outbox import SqlOutboxStore
+from lexigram.queue.outbox.outbox import OutboxRelay, TransactionalOutbox
+from lexigram.queue.outbox.store import SqlOutboxStore
 from lexigram.sql import Database, SqlConfig, SqlModule, TransactionScopeError
 from lexigram.testing import wait_until
 from lexigram.testing.fakes import FakeMetrics
@@ -121,6 +122,31 @@ async def test_a_rolled_back_message_is_never_published(outbox, bus, database):
     await outbox.flush()
     await wait_until(lambda: bus.got)
     assert bus.payloads == ["yes"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "message"),
+    [
+        ("orders", BusMessage(id="")),
+        ("orders", BusMessage(priority=2**63)),
+        ("orders", BusMessage(headers={"deliver-at": "inf"})),
+        ("*", BusMessage()),
+    ],
+)
+async def test_a_message_out_of_bounds_is_refused_in_the_transaction_that_stages_it(
+    outbox, database, topic, message
+):
+    with pytest.raises(InvalidMessageError):
+        async with database.transaction():
+            await database.execute_insert("effects", {"number": 1})
+            await outbox.stage(topic, message)
+    assert (await database.execute_query("SELECT * FROM effects")).rows == []
+    async with database.transaction():  # one that goes on without the message is whole
+        await database.execute_insert("effects", {"number": 2})
+        with pytest.raises(InvalidMessageError):
+            await outbox.stage(topic, message)
+    assert (await database.execute_query("SELECT number FROM effects")).rows == [{"number": 2}]
+    assert await outbox.pending() == 0
 
 
 async def test_flush_waits_until_the_broker_confirmed(outbox, bus):
@@ -357,6 +383,7 @@ def application(url):
     return Application("shop", modules=[*sql, QueueModule.configure(queue), Shop])
 
 
+@pytest.mark.quick
 async def test_in_an_application_handler_effect_and_outbox_are_one_transaction(
     database, database_url
 ):

@@ -26,8 +26,8 @@ from lexigram.contracts.queue import (
 from lexigram.contracts.queue.headers import DELIVER_AT
 from lexigram.queue import BusOptions, BusQueue, ConsumerOptions, NamedQueueConfig, RetryPolicy
 from lexigram.queue.backends.rabbitmq import RabbitMQDriver, RabbitMQQueue, build
+from lexigram.queue.backends.services import Services
 from lexigram.queue.config import RabbitMQDriverConfig
-from lexigram.queue.drivers.services import Services
 from lexigram.queue.errors import QueueLibraryError, RabbitMQQueueError
 from lexigram.testing import wait_until
 
@@ -207,11 +207,21 @@ async def test_crashes_are_counted_although_classic_queues_do_not_count(open_dri
     for number in range(1, 4):
         victim = await open_driver()
         assert (await take_one(victim, "t", "g")).delivery_count == number
-        await victim._connection.close()  # nothing is settled or given back
+        await victim._connection._connection.close()  # nothing is settled or given back
     held = await take_one(keeper, "t", "g")
     assert held.delivery_count == 4
     await keeper.nack(held, message=held.message)
-    assert (await take_one(keeper, "t", "g")).delivery_count == 4  # a failure is no crash
+    assert (await take_one(keeper, "t", "g")).delivery_count == 1  # it was settled
+
+
+async def test_after_a_pause_the_broker_is_asked_what_is_still_held(open_driver):
+    driver = await open_driver()
+    await driver.declare("t", "g")
+    await driver.publish_many([BusMessage(topic="t", payload=b"1")])
+    held = await take_one(driver, "t", "g")
+    assert list(await driver.extend_many([held], 5.0)) == []
+    await driver._connection._connection.close()
+    assert list(await driver.extend_many([held], 5.0)) == [held]
 
 
 async def test_who_waits_gets_the_message_of_a_dead_member_at_once(open_driver):
@@ -220,7 +230,7 @@ async def test_who_waits_gets_the_message_of_a_dead_member_at_once(open_driver):
     await keeper.publish_many([BusMessage(topic="t", payload=b"1")])
     await take_one(victim, "t", "g")
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(victim._connection.close)
+        tasks.start_soon(victim._connection._connection.close)
         with anyio.fail_after(60):  # the copy that is counted comes while the original goes
             assert await keeper.receive("t", "g", limit=10, wait=200)
 
@@ -285,6 +295,31 @@ async def test_a_message_for_later_is_kept_for_the_first_group(driver):
     held = await take_one(driver, "t", "g")
     assert held.message.payload == b"later"
     assert time.time() >= float(held.message.headers[DELIVER_AT])
+
+
+async def test_no_message_whose_time_comes_is_lost_while_the_first_group_is_declared(
+    driver, raw, exchange
+):
+    await driver.publish_many([BusMessage(topic="t", payload=b"kept")])
+    returns = await raw.get_exchange(exchange)
+    expected = {b"kept"}
+    with anyio.CancelScope() as returning:
+
+        async def return_from_ladder():
+            while not returning.cancel_called:  # as the broker does when the time has come
+                payload = b"%d" % len(expected)
+                expected.add(payload)
+                await returns.publish(aio_pika.Message(payload), routing_key="t", mandatory=False)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(return_from_ladder)
+            await driver.declare("t", "g")
+            returning.cancel()
+    with anyio.fail_after(60):
+        while expected:
+            got = await driver.receive("t", "g", limit=100, wait=1)
+            await driver.ack_many(got)
+            expected.difference_update(one.message.payload for one in got)
 
 
 async def test_a_step_that_was_deleted_is_made_again(driver, raw, exchange):
@@ -386,7 +421,9 @@ async def test_a_long_handler_keeps_its_message_and_a_dead_process_does_not(open
     await second.subscribe("t", quick)
     await anyio.sleep(1.5)  # longer than anything here waits for
     assert calls == ["slow"]
-    await first.driver._connection.close()  # its process is gone, for all the broker knows
+    await (
+        first.driver._connection._connection.close()
+    )  # its process is gone, for all the broker knows
     await wait_until(lambda: calls == ["slow", "quick"])
     gate.set()
 
@@ -490,7 +527,9 @@ async def test_a_channel_that_the_server_closes_is_opened_again(open_queue):
 
     await queue.subscribe("t", handle)
     with pytest.raises(Exception, match="no exchange"):
-        await queue.driver._publishing.basic_publish(b"", exchange="not there", routing_key="t")
+        await queue.driver._connection._publishing.basic_publish(
+            b"", exchange="not there", routing_key="t"
+        )
     await _publish_until_confirmed(queue, BusMessage(payload=1))
     await wait_until(lambda: handled == [1])
 
@@ -551,7 +590,7 @@ async def test_messages_that_cannot_be_given_back_stay_and_are_told(proxied, pro
     await proxied.publish_many([BusMessage(topic="t", payload=b"%d" % n) for n in range(5)])
     (first,) = await proxied.receive("t", "g", limit=1, wait=60)
     await proxied.ack_many([first])
-    member = proxied._members["t", "g"]
+    member = proxied._receiver.members["t", "g"]
     await proxied.receive("t", "g", limit=3, wait=60)
     proxy.hold()
     await wait_until(lambda: "could not give back messages" in caplog.text)

@@ -640,3 +640,35 @@ async def test_a_consumer_that_waits_hears_of_what_another_process_gives_back_or
         await anyio.sleep(0.05)
         await other.release_many([held])
     assert got == [b"1"]
+
+
+async def test_depth_and_lag_are_right_after_a_restart_from_the_append_only_file(server):
+    """Redis keeps there where a group is, and not how many it has read."""
+    async with AsyncExitStack() as stack:
+        driver = RedisDriver(server.url)
+        stack.push_async_callback(driver.close)
+        await driver.connect()
+        groups = {"done": 500, "behind": 120, "ahead": 380, "new": 0}
+        for group in groups:
+            await driver.declare("t", group)
+        await driver.publish_many([message(b"%d" % number) for number in range(500)])
+        for group, number in groups.items():
+            taken = await take(driver, number, group=group)
+            await driver.ack_many(taken[:-1] if group == "behind" else taken)
+        expected = {"done": (0, 0), "behind": (381, 380), "ahead": (120, 120), "new": (500, 500)}
+
+        async def figures():
+            return {
+                group: (await driver.depth("t", group), await driver.lag("t", group))
+                for group in groups
+            }
+
+        assert await figures() == expected
+        server.kill()
+        await anyio.to_thread.run_sync(server.start)
+        assert await figures() == expected
+        await driver.publish_many([message()])
+        await take(driver, 11, group="ahead")  # Redis counts on from what was counted
+        assert (await driver.depth("t", "ahead"), await driver.lag("t", "ahead")) == (121, 110)
+        await take(driver, 500, group="new")
+        assert (await driver.depth("t", "new"), await driver.lag("t", "new")) == (501, 1)

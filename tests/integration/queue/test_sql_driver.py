@@ -7,12 +7,17 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from lexigram.contracts.queue import BusMessage, CapabilityError, DeadLetterEntry
+from lexigram.contracts.queue import (
+    BusMessage,
+    CapabilityError,
+    DeadLetterEntry,
+    InvalidMessageError,
+)
 from lexigram.contracts.queue.headers import FAIRNESS_KEY, ORDERING_KEY
 from lexigram.queue.backends.sql import SqlDriver, SqlQueue
+from lexigram.queue.backends.sql.store import UNUSED_SECONDS
 from lexigram.queue.errors import SqlQueueError
-from lexigram.queue.outbox import TransactionalOutbox
-from lexigram.queue.store import UNUSED_SECONDS
+from lexigram.queue.outbox.outbox import TransactionalOutbox
 from lexigram.sql import Database
 
 pytestmark = pytest.mark.anyio
@@ -246,14 +251,14 @@ async def test_text_that_no_database_stores_is_refused_and_spoils_no_other_messa
     async with anyio.create_task_group() as tasks:  # sent together with good ones
 
         async def bad():
-            with pytest.raises(CapabilityError):
+            with pytest.raises(InvalidMessageError):
                 await queue.publish(message.topic, message)
 
         tasks.start_soon(queue.publish, "t", BusMessage(payload=1))
         tasks.start_soon(bad)
         tasks.start_soon(queue.publish, "t", BusMessage(payload=2))
     assert await queue.driver.depth("t", "g") == 2
-    with pytest.raises(CapabilityError):
+    with pytest.raises(InvalidMessageError):
         await TransactionalOutbox(queue, database).stage(message.topic, message)
     await queue.close()
 

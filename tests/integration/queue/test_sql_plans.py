@@ -4,7 +4,9 @@ import re
 
 import pytest
 
-from lexigram.queue import store, store_inbox, store_outbox, store_postgres, store_sqlite
+from lexigram.queue.backends.sql import store, store_postgres, store_sqlite
+from lexigram.queue.outbox import store as store_outbox
+from lexigram.queue.outbox import store_inbox
 from lexigram.sql import Database
 
 pytestmark = pytest.mark.anyio
@@ -53,8 +55,12 @@ async def full(database):
 def postgres_statements():
     arrays = ([1, 2, 3], [0, 0, 0])
     message = (["i"], ["t1"], [b""], ["{}"], [0.0], [None], [0], ["g"], [0], [3], [0.0])
-    made = store_postgres.PostgresBusStore(Database("postgresql://nobody@nowhere/x")).made
-    outbox = store_outbox.SqlOutboxStore(Database("postgresql://nobody@nowhere/x"), "q1")._made
+    made = store_postgres.PostgresBusStore(
+        Database("postgresql://nobody@nowhere/x")
+    ).render_statement
+    outbox = store_outbox.SqlOutboxStore(
+        Database("postgresql://nobody@nowhere/x"), "q1"
+    )._render_statement
     return {
         "publish": (store_postgres.PUBLISH, (*message, ["k"], ["k"], 100)),
         "publish once": (store_postgres.PUBLISH_ONCE, (*message, ["k"], ["k"], 100, 60.0)),
@@ -65,12 +71,12 @@ def postgres_statements():
         "release": (store_postgres.RELEASE, (*arrays, 1, 1, "1")),
         "extend": (store_postgres.EXTEND, (*arrays, 1, 30.0, 1)),
         "retry": (made(store.RETRY), ("ready", None, 0.0, None, 0.0, None, None, 1, 1, 1)),
-        "bury": (store.BURY, (0.0, "{}", "{}", None, 1, 1, 1)),
+        "bury": (store.BURY, ("m1", 0.0, "{}", "{}", None, 1, 1, 1)),
         "older dead": (store.OLDER_DEAD, (1, "m1")),
         "list dead": (store.LIST_DEAD, (1, 100, 0)),
         "count dead": (store.COUNT_DEAD, (1,)),
         "dead by id": (made(store.DEAD_BY_ID), (1, ["m1"])),
-        "peek": (store.PEEK, (1, 10)),
+        "peek": (made(store.PEEK), (1, 10, 1, None, 10, 10)),
         "forget seen": (made(store.FORGET_SEEN), (None, 1e9)),
         "forget done": (store.FORGET_DONE, (1000,)),
         "relay": (
@@ -86,8 +92,8 @@ def postgres_statements():
 
 def sqlite_statements():
     pairs = "[[1, 0], [2, 0]]"
-    made = store_sqlite.SqliteBusStore(Database("sqlite://")).made
-    outbox = store_outbox.SqlOutboxStore(Database("sqlite://"), "q1")._made
+    made = store_sqlite.SqliteBusStore(Database("sqlite://")).render_statement
+    outbox = store_outbox.SqlOutboxStore(Database("sqlite://"), "q1")._render_statement
     return {
         "topics": (store_sqlite.TOPICS, ('["t1"]',)),
         "dispatch": (store_sqlite.DISPATCH, (0.0, ROWS - 5, ROWS - 5)),
@@ -105,7 +111,7 @@ def sqlite_statements():
         "list dead": (store.LIST_DEAD, (1, 100, 0)),
         "count dead": (store.COUNT_DEAD, (1,)),
         "dead by id": (made(store.DEAD_BY_ID), (1, '["m1"]')),
-        "peek": (store.PEEK, (1, 10)),
+        "peek": (made(store.PEEK), (1, 10, 1, 0.0, 10, 10)),
         "forget seen": (made(store.FORGET_SEEN), (0.0, 1.0)),
         "forget done": (store.FORGET_DONE, (1000,)),
         "relay": (

@@ -13,7 +13,7 @@ from lexigram.contracts.queue import (
 )
 from lexigram.queue import BusOptions, ConsumerOptions, InMemoryQueue, RetryPolicy
 from lexigram.queue.backends.sql import SqlQueue
-from lexigram.queue.inbox import Inbox
+from lexigram.queue.outbox.inbox import Inbox
 from lexigram.testing import wait_until
 
 pytestmark = pytest.mark.anyio

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import anyio
 import pytest
+from botocore.exceptions import EndpointConnectionError
 from tests.doubles.sqs.places import SQSDouble, driver_on, place_name
 
 from lexigram.blobs import BlobConfig, BlobModule, BlobStore
@@ -22,10 +23,10 @@ from lexigram.contracts.queue import (
 )
 from lexigram.contracts.queue.headers import DELIVER_AT, ORDERING_KEY
 from lexigram.queue import BusOptions, BusQueue, RetryPolicy
+from lexigram.queue.backends.services import Services
 from lexigram.queue.backends.sqs import SQSDriver, SQSQueue, build
-from lexigram.queue.backends.sqs_wire import DUE, LONGEST_LEASE, inline, received, wire
+from lexigram.queue.backends.sqs._wire import DUE, LONGEST_LEASE, inline, read_received, wire
 from lexigram.queue.config import NamedQueueConfig, SQSDriverConfig
-from lexigram.queue.drivers.services import Services
 from lexigram.queue.errors import SQSQueueError
 from lexigram.testing import wait_until
 
@@ -76,6 +77,79 @@ async def take(driver, number=1, topic="orders", group="g"):
         while len(got) < number:
             got += await driver.receive(topic, group, limit=number - len(got), wait=1)
     return got
+
+
+class Meeting:
+    """A call of the client that goes through when ``number`` of them are under way, after ``alone``."""
+
+    def __init__(self, call, number, alone=0):
+        self.call, self.number, self.alone = call, number, alone
+        self.all = anyio.Event()
+
+    async def __call__(self, **asked):
+        if self.alone:
+            self.alone -= 1
+            return await self.call(**asked)
+        self.number -= 1
+        if not self.number:
+            self.all.set()
+        await self.all.wait()
+        return await self.call(**asked)
+
+
+# Under load.
+
+
+@pytest.mark.parametrize(
+    ("request_name", "settle"),
+    [
+        ("delete_message_batch", SQSDriver.ack_many),
+        ("change_message_visibility_batch", SQSDriver.release_many),
+        ("change_message_visibility_batch", lambda driver, held: driver.extend_many(held, 5)),
+    ],
+    ids=["ack", "release", "extend"],
+)
+async def test_many_messages_are_settled_by_requests_side_by_side(
+    make, monkeypatch, request_name, settle
+):
+    driver = await make(visibility_timeout=60.0)
+    await driver.declare("orders", "g")
+    await publish(driver, *(b"%d" % number for number in range(25)))
+    held = await take(driver, 25)
+    client = driver._space.asking
+    monkeypatch.setattr(client, request_name, Meeting(getattr(client, request_name), 3))
+    with anyio.fail_after(20):
+        await settle(driver, held)
+
+
+async def test_one_receive_asks_for_several_pages_at_once(make, monkeypatch):
+    driver = await make(visibility_timeout=60.0)
+    await driver.declare("orders", "g")
+    await publish(driver, *(b"%d" % number for number in range(35)))
+    client = driver._space.reading
+    meeting = Meeting(client.receive_message, 2, alone=1)
+    monkeypatch.setattr(client, "receive_message", meeting)
+    with anyio.fail_after(20):
+        got = await driver.receive("orders", "g", limit=30, wait=0)
+    assert len({one.message.id for one in got}) == 30
+
+
+async def test_what_came_is_delivered_although_the_next_request_failed(make, monkeypatch):
+    driver = await make(visibility_timeout=60.0)
+    await driver.declare("orders", "g")
+    await publish(driver, *(b"%d" % number for number in range(25)))
+    real, calls = driver._space.reading.receive_message, []
+
+    async def receive_message(**asked):
+        calls.append(asked)
+        if len(calls) == 2:
+            raise EndpointConnectionError(endpoint_url="here")
+        return await real(**asked)
+
+    monkeypatch.setattr(driver._space.reading, "receive_message", receive_message)
+    got = await driver.receive("orders", "g", limit=20, wait=0)
+    assert len(got) == 10
+    assert len(await driver.receive("orders", "g", limit=20, wait=0)) == 15
 
 
 async def stored(blobs):
@@ -165,7 +239,7 @@ def test_settings_that_sqs_cannot_keep_are_refused():
         SQSDriver(dedup_window=60)
     with pytest.raises(ValueError, match="300"):
         SQSDriver(dedup_window=600, fifo=True)
-    with pytest.raises(ValueError, match="20 letters"):
+    with pytest.raises(ValueError, match="20 characters"):
         SQSDriver(prefix="no.dots")
     with pytest.raises(ValueError, match="43200"):
         SQSDriver(visibility_timeout=50_000)
@@ -323,7 +397,7 @@ def test_a_delay_beyond_fifteen_minutes_is_carried_on_when_it_is_received():
     raw = {"MessageId": "1", "ReceiptHandle": "h", "Body": "x", **long}
     sent = str(int(time.time() * 1000))
     raw["Attributes"] = {"ApproximateReceiveCount": "4", "SentTimestamp": sent}
-    one = received(raw)
+    one = read_received(raw)
     assert one.due == pytest.approx(time.time() + 100_000, abs=60)
     # Three times it was hidden again, up to twelve hours each: they are no deliveries.
     assert (100_000 - 900) / LONGEST_LEASE < 3
@@ -413,7 +487,7 @@ async def test_a_message_of_a_foreign_producer_is_a_message_and_keeps_its_id(dri
 async def test_what_the_redrive_policy_set_aside_is_listed_and_comes_back(driver):
     await driver.declare("orders", "g")
     place = driver._place("orders", "g")
-    facts = await driver._facts(driver._space, place.queue)
+    facts = await driver._space.facts_of(place.queue)
     policy = json.loads(facts["RedrivePolicy"])
     assert int(policy["maxReceiveCount"]) == 1000  # far above what the runtime allows
     policy["maxReceiveCount"] = 1

@@ -12,7 +12,7 @@ from lexigram.blobs import BlobModule
 from lexigram.contracts.data.blobs import BlobStoreProtocol
 from lexigram.contracts.queue import BusMessage, DeadLetterReason, QueueProtocol
 from lexigram.queue import BusOptions, BusQueue, QueueConfig, QueueModule, RetryPolicy
-from lexigram.queue.dead_letters import DeadLetters
+from lexigram.queue.operations.dead_letters import DeadLetters
 from lexigram.queue.options import ConsumerOptions
 from lexigram.testing import wait_until
 

@@ -76,6 +76,7 @@ async def fail(one, times=1):
             await one.call(broken)
 
 
+@pytest.mark.quick
 async def test_failures_of_all_processes_count_together_and_open_for_all(state):
     bus = FakeEventBus()
     one, other = breaker(state, failure_threshold=4), breaker(state, bus, failure_threshold=4)
@@ -259,6 +260,7 @@ async def test_when_redis_is_back_the_state_is_shared_again(state, caplog):
     assert "redis answers again" in caplog.text
 
 
+@pytest.mark.quick
 async def test_limiters_of_one_name_share_their_permits(state):
     one = RateLimiter(5, 600.0, name="api", shared=state)
     other = RateLimiter(5, 600.0, name="api", shared=state)

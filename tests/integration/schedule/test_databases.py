@@ -10,7 +10,6 @@ from lexigram import clock
 from lexigram.schedule import JobTarget, Schedule, ScheduleConfig, Scheduler, store
 from lexigram.schedule.targets import Targets
 from lexigram.sql import Database, SqlConfig
-from lexigram.sql.migrate import upgrade
 from lexigram.tasks.queue import TaskQueue
 from lexigram.tasks.store_sql import SqlStore
 from lexigram.testing.fakes import FakeClock
@@ -22,14 +21,13 @@ SCHEDULES = 10_000
 
 
 @pytest.fixture
-def url(empty_url):
-    return empty_url
+def url(migrated_url):
+    return migrated_url
 
 
 @pytest.fixture
 async def db(url):
     async with Database(url) as database:
-        await upgrade(database)
         yield database
 
 
@@ -53,7 +51,7 @@ async def test_processes_that_look_at_the_same_moment_fire_each_tick_once(db, ur
         others = [await stack.enter_async_context(Database(config)) for _ in range(4)]
         many = [Scheduler(each, targets=Targets(TaskQueue(SqlStore(each)))) for each in others]
         for number in range(20):
-            await many[0].create(job(f"s{number}", every=1.0, grace=3600.0))
+            await many[0].create(job(f"s{number}", every=1.0))
         for _ in range(5):
             now.advance(1)
             async with anyio.create_task_group() as looking:
@@ -63,6 +61,7 @@ async def test_processes_that_look_at_the_same_moment_fire_each_tick_once(db, ur
     assert await count(db, "lexigram_jobs") == 100
 
 
+@pytest.mark.quick
 async def test_the_job_of_a_tick_is_in_the_queue_and_in_the_record(db, now):
     queue = TaskQueue(SqlStore(db))
     scheduler = Scheduler(db, targets=Targets(queue))
@@ -105,7 +104,7 @@ async def test_finding_what_is_due_among_ten_thousand_reads_the_index(db, now):
     for statement, params, index in (
         (sql.due, (100, 100), "ix_lexigram_schedules_due"),
         (store.NEXT_DUE, (), "ix_lexigram_schedules_due"),
-        (sql.claim, (1, "h", 1, '["a"]', 16), "ix_lexigram_schedule_firings_lease"),
+        (sql.claim, (1, '["a"]', 16, 1, "h"), "ix_lexigram_schedule_firings_lease"),
         (store.FORGET, (1,), "ix_lexigram_schedule_firings_fired"),
     ):
         plan = await explained(db, statement, params)
@@ -127,9 +126,8 @@ async def explained(db, statement, params):
 
 
 @pytest.mark.service("postgresql")
-async def test_news_of_another_process_wakes_the_one_that_waits(empty_schema):
-    async with Database(empty_schema) as db, Database(empty_schema) as other:
-        await upgrade(db)
+async def test_news_of_another_process_wakes_the_one_that_waits(own_schema):
+    async with Database(own_schema) as db, Database(own_schema) as other:
         scheduler = Scheduler(db, ScheduleConfig(poll=60.0))
         async with scheduler.wakeup.waiting() as waiter:
             await waiter.wait(at_most=0.2)
@@ -138,3 +136,23 @@ async def test_news_of_another_process_wakes_the_one_that_waits(empty_schema):
             )
             with anyio.fail_after(60):
                 assert await waiter.wait()
+
+
+@pytest.mark.service("postgresql")
+async def test_a_claim_takes_no_more_than_its_limit_whatever_plan_the_server_chooses(
+    own_schema,
+):
+    """A subquery that is scanned once for each row of the table locks further rows each time."""
+    async with Database(own_schema) as db:
+        for tick in range(7):
+            row = {"schedule": "s", "tick": tick, "manual": 0, "fired": 0, "state": "running"}
+            await db.execute_insert(
+                "lexigram_schedule_firings", {**row, "callback": "work", "lease": 1}
+            )
+        await db.execute("ANALYZE lexigram_schedule_firings")
+        async with db.transaction():
+            for plan in ("hashjoin", "mergejoin", "hashagg", "sort", "material", "memoize"):
+                await db.execute(f"SET LOCAL enable_{plan} = off")
+            claim = store.STATEMENTS["postgresql"].claim
+            taken = await db.execute_query(claim, (2, '["work"]', 3, 10, "me"))
+        assert len(taken.rows) == 3

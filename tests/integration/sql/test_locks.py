@@ -1,4 +1,4 @@
-"""The locks and the leasing parts, on both databases."""
+"""The locks, wake-ups and group commits, on both databases."""
 
 import asyncio
 
@@ -8,10 +8,10 @@ import pytest
 
 from lexigram.contracts.core import LockConflictError, LockError, LockLostError
 from lexigram.contracts.data import ResourceLockKind, ResourceLockProtocol
+from lexigram.leasing import Coalescer
 from lexigram.sql import Database, SqlModule, TransactionScopeError
-from lexigram.sql.leasing import Backoff, Coalescer, WakeUp, lease_token
+from lexigram.sql.leasing import WakeUp
 from lexigram.sql.locks import SqlResourceLocks
-from lexigram.sql.migrate import upgrade
 from lexigram.testing import boot, wait_until
 
 pytestmark = pytest.mark.anyio
@@ -19,30 +19,18 @@ pytestmark = pytest.mark.anyio
 LONG, SHORT = 300.0, 0.05
 
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service("postgresql"))]
-)
-def config(request, tmp_path):
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/a.db"
-    return request.getfixturevalue("make")()
-
-
 @pytest.fixture
-async def database(config):
-    async with Database(config) as opened:
+async def database(migrated_url):
+    async with Database(migrated_url) as opened:
         yield opened
 
 
 @pytest.fixture
-async def locks(database):
-    made = SqlResourceLocks(database)
-    async with anyio.create_task_group() as tasks:  # side by side, as processes would
-        for _ in range(3):
-            tasks.start_soon(upgrade, database)
-    return made
+def locks(database):
+    return SqlResourceLocks(database)
 
 
+@pytest.mark.quick
 async def test_a_lock_has_one_holder_until_it_is_given_back(locks):
     assert isinstance(locks, ResourceLockProtocol)
     first = await locks.acquire("k", "a", ttl=LONG, kind=ResourceLockKind.CLI, meta={"x": 1})
@@ -68,6 +56,7 @@ async def test_a_second_acquire_of_the_holder_extends_and_keeps_the_fence(locks)
     assert (await locks.get("k")).expires_at > again.expires_at
 
 
+@pytest.mark.quick
 async def test_an_expired_lock_is_free_and_its_holder_shut_out(locks):
     first = await locks.acquire("k", "a", ttl=SHORT)
     second = await wait_until(lambda: locks.acquire("k", "b", ttl=LONG))
@@ -171,11 +160,12 @@ async def test_a_lock_is_not_held_inside_a_transaction(locks, database):
                 pass
 
 
-async def test_failures_of_the_database_are_lock_errors(database):
-    with pytest.raises(LockError, match="cannot be used"):
-        await SqlResourceLocks(database).acquire("k", "a")
-    with pytest.raises(LockError, match="above 0"):
-        await SqlResourceLocks(database).refresh("k", "a", ttl=0)
+async def test_failures_of_the_database_are_lock_errors(empty_url):
+    async with Database(empty_url) as database:
+        with pytest.raises(LockError, match="cannot be used"):
+            await SqlResourceLocks(database).acquire("k", "a")
+        with pytest.raises(LockError, match="above 0"):
+            await SqlResourceLocks(database).refresh("k", "a", ttl=0)
 
 
 async def test_the_stub_module_has_locks():
@@ -197,12 +187,12 @@ async def test_a_wake_up_comes_by_notification_or_by_time(database):
         assert await wait_until(waiter.wait)
 
 
-async def test_a_look_at_a_lock_does_not_wait_for_who_writes(config, locks):
+async def test_a_look_at_a_lock_does_not_wait_for_who_writes(migrated_url, locks):
     lock = await locks.acquire("k", "a", ttl=LONG)
     writing, seen = anyio.Event(), anyio.Event()
 
     async def write():
-        async with Database(config) as other, other.transaction():
+        async with Database(migrated_url) as other, other.transaction():
             await other.execute("UPDATE lexigram_lock_fence SET last = last + 1")
             writing.set()
             await seen.wait()
@@ -233,43 +223,6 @@ async def test_items_of_the_same_moment_share_a_transaction(database):
     assert await asyncio.gather(*tasks) == [number * 10 for number in range(50)]
     assert sum(batches) == 50
     assert len(batches) < 10
-
-
-async def test_a_bad_item_fails_alone_and_a_cancelled_one_is_left_out():
-    written = []
-    gate = anyio.Event()
-
-    async def write(items):
-        await gate.wait()
-        if "bad" in items:
-            raise ValueError("bad")
-        written.extend(items)
-        return items
-
-    coalescer = Coalescer(write)
-    first = asyncio.create_task(coalescer.add("first"))
-    await anyio.sleep(0.01)
-    good, bad, cancelled = (
-        asyncio.create_task(coalescer.add(item)) for item in ("good", "bad", "cancelled")
-    )
-    await anyio.lowlevel.checkpoint()
-    cancelled.cancel()
-    await anyio.lowlevel.checkpoint()
-    gate.set()
-    assert [await first, await good] == ["first", "good"]
-    with pytest.raises(ValueError, match="bad"):
-        await bad
-    assert written == ["first", "good"]
-
-
-def test_backoff_doubles_up_to_its_cap_and_never_overflows():
-    steady = Backoff(first=1, cap=5, jitter=0)
-    assert [steady.delay(n) for n in (0, 1, 2, 3, 4, 10_000)] == [1, 1, 2, 4, 5, 5]
-    assert all(0.5 <= Backoff(first=1, cap=1).delay(1) <= 1 for _ in range(100))
-
-
-def test_lease_tokens_are_never_the_same():
-    assert len({lease_token() for _ in range(100)}) == 100
 
 
 async def _gone(locks, key):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lexigram.sql.placeholders import numbered
+from lexigram.sql.placeholders import number_placeholders
 from lexigram.tasks import statements as sql
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +50,9 @@ async def test_the_plan_in_postgres_reads_little_more_than_the_rows_it_changes(
     postgres, statement, params, index, rows
 ):
     await fill_postgres(postgres)
-    explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + numbered(sql.POSTGRES.made(statement))
+    explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + number_placeholders(
+        sql.POSTGRES.made(statement)
+    )
 
     async def plans(connection):
         driver = connection.driver

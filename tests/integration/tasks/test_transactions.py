@@ -45,6 +45,7 @@ async def test_a_refused_job_leaves_the_transaction_usable(db, queue):
     assert await queue.get_job(good) is not None
 
 
+@pytest.mark.quick
 async def test_a_worker_gets_the_job_only_after_the_commit(db, queue):
     done = anyio.Event()
 

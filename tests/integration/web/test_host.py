@@ -11,7 +11,7 @@ import pytest
 from fastapi import APIRouter, Depends, HTTPException, Request
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
-from tests.aborts import each_abort
+from tests.failures import WAYS_TO_FAIL, WAYS_TO_RAISE_NOW, never_return
 
 from lexigram.app import Application
 from lexigram.config import LexigramConfig, SecretStr
@@ -33,6 +33,7 @@ from lexigram.web import (
     WebRouteError,
     current_caller,
 )
+from lexigram.web.host import listen
 
 pytestmark = pytest.mark.anyio
 
@@ -666,6 +667,18 @@ async def test_an_address_others_can_reach_is_refused_without_keys_before_bindin
         assert "web.api_keys" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "place",
+    [{"port": 99999}, {"port": -1}, {"host": ""}, {"host": "a" * 64}, {"host": "a\0b"}],
+    ids=str,
+)
+async def test_a_place_that_is_none_is_refused_by_our_error(serve, place):
+    async with serve() as (_, app):
+        with pytest.raises(WebBindError):
+            async with app.container.get(WebHost).serving(**place):
+                pass
+
+
 async def test_an_address_others_can_reach_is_served_with_keys(serve):
     config = WebConfig(host="0.0.0.0", port=0, api_keys={"ada": SecretStr(KEY)})
     async with serve(config=config) as (client, _):
@@ -683,6 +696,31 @@ async def test_responses_are_sent_without_delay(serve):
     config = WebConfig(port=0)
     with await bind(config, Guard(config)) as bound:
         assert bound.proto == socket.IPPROTO_TCP  # what asyncio looks at before TCP_NODELAY
+
+
+async def test_of_two_that_listen_at_once_the_second_is_refused_before_any_serves():
+    config = WebConfig(port=0)
+    with await listen(config) as first:
+        with pytest.raises(WebBindError, match="cannot listen on"):
+            await listen(config, port=first.getsockname()[1])
+
+
+async def test_connections_made_before_the_application_runs_are_answered_when_it_does():
+    config = WebConfig(port=0)
+    with await listen(config) as bound:
+        host, port = bound.getsockname()
+        async with httpx.AsyncClient(base_url=f"http://{host}:{port}", trust_env=False) as client:
+            async with anyio.create_task_group() as tasks:
+                answers = []
+
+                async def ask():
+                    answers.append((await client.get("/health/live")).status_code)
+
+                tasks.start_soon(ask)
+                app = Application("shop", LexigramConfig(), modules=[WebModule.stub(config)])
+                async with app, app.container.get(WebHost).serving(bound=bound) as address:
+                    assert address.port == port
+                    await wait_until(lambda: answers == [200])
 
 
 async def test_a_port_that_is_taken_is_told(serve):
@@ -936,21 +974,79 @@ async def test_what_the_block_raises_comes_out_as_it_is(serve):
             raise ZeroDivisionError
 
 
-@each_abort
-@pytest.mark.parametrize("kind", ["async", "thread"])
-async def test_a_route_that_is_aborted_answers_500_and_the_host_goes_on(serve, abort, kind):
+@pytest.mark.parametrize("fail", WAYS_TO_FAIL)
+async def test_a_route_that_fails_in_any_way_answers_with_a_problem_and_the_host_goes_on(
+    serve, fail, caplog
+):
     router = APIRouter()
 
-    @router.get("/async")
-    async def aborted() -> None:
-        raise abort()
+    @router.get("/broken")
+    async def broken() -> None:
+        await fail()
 
-    @router.get("/thread")
-    def aborted_in_a_thread() -> None:
-        raise abort()
+    async with serve(router, config=WebConfig(port=0, handler_timeout=0.2)) as (client, _):
+        status = 504 if fail is never_return else 500
+        reported = problem(await client.get("/broken"), status)
+        assert reported["code"] in ("LEX_ERR_WEB_001", "LEX_ERR_CORE_002", "LEX_ERR_CORE_003")
+        assert reported["error_id"] in caplog.text
+        assert (await client.get("/health/live")).status_code == 200
+
+
+@pytest.mark.parametrize("fail", WAYS_TO_RAISE_NOW)
+async def test_a_route_in_a_thread_that_fails_in_any_way_answers_500_and_the_host_goes_on(
+    serve, fail
+):
+    router = APIRouter()
+
+    @router.get("/broken")
+    def broken() -> None:
+        fail()
 
     async with serve(router) as (client, _):
-        told = problem(await client.get(f"/{kind}"), 500)
-        assert told["code"] == "LEX_ERR_CORE_002"
-        assert told["error_id"]
+        assert problem(await client.get("/broken"), 500)["error_id"]
         assert (await client.get("/health/live")).status_code == 200
+
+
+async def test_a_response_that_has_begun_may_take_longer_than_the_time_limit(serve):
+    router = APIRouter()
+
+    async def numbers():
+        for number in range(3):
+            yield f"{number}\n"
+            await anyio.sleep(0.15)
+
+    @router.get("/stream")
+    async def stream() -> StreamingResponse:
+        return StreamingResponse(numbers())
+
+    async with serve(router, config=WebConfig(port=0, handler_timeout=0.2)) as (client, _):
+        assert (await client.get("/stream")).text == "0\n1\n2\n"
+
+
+@pytest.mark.parametrize("place", ["contributor_id", "get_routers"])
+@pytest.mark.parametrize("fail", WAYS_TO_RAISE_NOW)
+async def test_a_contributor_of_routes_that_fails_in_any_way_is_left_out(serve, fail, place):
+    router = APIRouter()
+
+    @router.get("/fine")
+    async def fine() -> int:
+        return 1
+
+    class Broken:
+        @property
+        def contributor_id(self):
+            return fail() if place == "contributor_id" else "broken"
+
+        def get_routers(self, container):
+            return fail()
+
+    class Fine:
+        contributor_id = "fine"
+
+        def get_routers(self, container):
+            return [router]
+
+    async with serve(contributors=[Broken(), Fine()]) as (client, app):
+        assert (await client.get("/fine")).json() == 1
+        [left_out] = app.container.get(WebHost).left_out
+        assert left_out.reason

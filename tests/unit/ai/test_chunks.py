@@ -14,7 +14,7 @@ from lexigram.ai.workers.document_ingestion.chunker import (
     chunking_config,
 )
 from lexigram.ai.workers.document_ingestion.config import ChunkingConfig
-from lexigram.ai.workers.document_ingestion.duplicates import near_duplicates
+from lexigram.ai.workers.document_ingestion.duplicates import NearDuplicates
 from lexigram.ai.workers.document_ingestion.errors import ChunkingConfigError
 from lexigram.ai.workers.document_ingestion.types import Document
 from lexigram.contracts.ai import ChunkerProtocol, ChunkProtocol
@@ -171,7 +171,7 @@ def test_a_tokenizer_file_counts_as_its_model_does(tmp_path):
     chunks = DocumentChunker(config).chunk(" ".join(["extraordinarily"] * 95))
     assert max(len(chunk.text.split()) for chunk in chunks) == 10
     assert len(chunks) in range(10, 13)
-    with pytest.raises(ChunkingConfigError, match="cannot be read"):
+    with pytest.raises(ChunkingConfigError, match="cannot read"):
         DocumentChunker(ChunkingConfig(tokenizer=str(tmp_path / "none.json"))).chunk("text")
 
 
@@ -228,7 +228,9 @@ def test_nearly_equal_chunks_are_linked_or_left_out():
 
 
 def test_equal_texts_are_found_whatever_their_length():
-    assert near_duplicates(["yes", "no", "Yes!", STORY, STORY], 0.9) == [None, None, 0, None, 3]
+    known = NearDuplicates(0.9)
+    texts = ["yes", "no", "Yes!", STORY, STORY, "\ud800", "\ud800"]
+    assert [known.add(text) for text in texts] == [None, None, 0, None, 3, None, 5]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Why something failed: reasons, types, then texts; and rules of your own."""
 
 import pytest
+from tests.retries import HOPELESS
 
 from lexigram.ai.workers import ErrorClassifier, FailureCategory
 from lexigram.ai.workers.dlq import RuleClassifier
@@ -75,3 +76,8 @@ def test_rules_of_your_own_come_before_those_of_the_package():
     assert rules.classify("The page is EMPTY") is INVALID
     assert rules.classify("x", {"reason": "poison"}) is UNKNOWN
     assert rules.classify("rate limit") is THROTTLED
+
+
+@pytest.mark.parametrize("make", HOPELESS)
+def test_what_is_not_retryable_is_permanent(make):
+    assert ErrorClassifier.classify(make()) is PERMANENT

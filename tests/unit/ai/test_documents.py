@@ -2,6 +2,7 @@
 
 import io
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
@@ -13,18 +14,22 @@ from tests.samples.make import lighthouse_pdf, pdf
 from lexigram.ai.workers.document_ingestion import errors
 from lexigram.ai.workers.document_ingestion.blocks import scan
 from lexigram.ai.workers.document_ingestion.config import IngestionConfig
-from lexigram.ai.workers.document_ingestion.formats import docling
+from lexigram.ai.workers.document_ingestion.formats import docling, office
+from lexigram.ai.workers.document_ingestion.formats.source import Source
 from lexigram.ai.workers.document_ingestion.parser import UniversalDocumentParser
 from lexigram.ai.workers.document_ingestion.types import BlockKind, Document
 from lexigram.contracts.ai import RAGError
 from lexigram.contracts.workflow.errors import StepRefusedError
+from lexigram.processes import ProcessPool
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "files"
 
 
 @pytest.fixture
-def parser() -> UniversalDocumentParser:
-    return UniversalDocumentParser(config=IngestionConfig(max_bytes=1_000_000, max_pages=20))
+async def parser() -> AsyncIterator[UniversalDocumentParser]:
+    config = IngestionConfig(max_bytes=1_000_000, max_pages=20)
+    async with ProcessPool(1) as processes:
+        yield UniversalDocumentParser(config=config, processes=processes)
 
 
 def sealed(data: bytes) -> bytes:
@@ -78,7 +83,7 @@ async def test_html_has_no_script_style_or_navigation_in_it(parser):
         "<body><header><a>unseen</a></header><h1>seen</h1></body>",
     ],
 )
-async def test_text_that_nobody_sees_in_a_page_is_left_out(parser, html):
+async def test_invisible_text_of_a_page_is_removed(parser, html):
     document = await parser.parse_bytes(html.encode(), "page.html")
     assert "seen" in document.content.split("unseen")[0]
     assert "unseen" not in document.content
@@ -153,9 +158,9 @@ BAD = {
     "latin.csv": (b"name;town\nJos\xe9;C\x81rdoba\n", errors.DocumentCharsetError),
     "program.md": (b"\x7fELF\0\0\0" + b"\0" * 50, errors.DocumentTypeMismatchError),
     "noise.txt": (bytes(range(256)) * 4, errors.DocumentBinaryError),
-    "movie.mp4": (b"some video", errors.UnsupportedDocumentError),
+    "movie.mp4": (b"\0\0\0 ftypisom", errors.UnsupportedDocumentError),
     "broken.json": (b'{"a": ', errors.DocumentBrokenError),
-    "deep.json": (b"[" * 100_000, errors.DocumentBrokenError),
+    "deep.json": (b"[" * 100_000, errors.DocumentNestedError),
     "broken.docx": (b"PK\x03\x04 and then nothing", errors.DocumentBrokenError),
     "words.docx": (b"just words", errors.DocumentTypeMismatchError),
     "blank.md": (b" \n\n ", errors.DocumentWithoutTextError),
@@ -248,18 +253,39 @@ async def test_without_a_suffix_the_type_or_the_content_decides(parser):
     assert table.content == "a: 1; b: 2"
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "wanted"),
+    [
+        ("notes.adoc", b"= Title\n\ntext", "= Title\n\ntext"),
+        ("page.php", b"<!doctype html><p>hi", "hi"),
+        ("report.bak", lighthouse_pdf(), "lighthouse"),
+        ("main.py", "x = 'é'".encode(), "x = 'é'"),
+        ("wide.xyz", "wide".encode("utf-16"), "wide"),
+    ],
+)
+async def test_the_content_of_a_document_with_an_unknown_suffix_decides(parser, name, data, wanted):
+    document = await parser.parse_bytes(data, name, mime_type="application/x-unknown")
+    assert wanted.lower() in document.content.lower()
+
+
+@pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n", b"\xfd\xfc" * 9, b"a\0b", b"\xe9t\xe9"])
+async def test_an_unknown_suffix_without_a_readable_content_is_refused(parser, data):
+    with pytest.raises(errors.UnsupportedDocumentError):
+        await parser.parse_bytes(data, "picture.xyz")
+
+
 async def test_half_characters_and_zeros_do_not_reach_a_store(parser):
     document = await parser.parse_bytes(rb'{"a": "x\ud800y\u0000z", "b": "end"}', "a.json")
     assert document.content == "a: x\ufffdy\ufffdz\n\nb: end"
     document.content.encode()
-    last = document.blocks[-1]
-    assert document.content[last.start : last.end] == "b: end"
+    assert [(one.start, one.end) for one in document.blocks] == [(0, len(document.content))]
 
 
 async def test_an_office_library_that_is_missing_names_its_extra(parser, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "docx", None)
+    source = Source(name="honey.docx", suffix=".docx", max_bytes=10**6, max_pages=1)
     with pytest.raises(errors.ParserExtraMissingError) as caught:
-        await parser.parse(SAMPLES / "honey.docx")
+        office.parse_docx((SAMPLES / "honey.docx").read_bytes(), source)
     assert "pip install 'lexigram-ai-workers[office]'" in str(caught.value)
 
 
@@ -301,7 +327,7 @@ def docling_server(answers):
     return httpx.MockTransport(answer), asked
 
 
-async def test_a_docling_server_parses_and_its_failures_are_told_apart():
+async def test_a_docling_server_parses_and_its_failures_are_distinguished():
     done = {"status": "success", "document": {"md_content": "# Read\n\nby OCR"}, "errors": []}
     failed = {"status": "failure", "document": {}, "errors": [{"error_message": "no pages"}]}
     transport, asked = docling_server([(200, done), (200, failed), (422, {}), (503, {}), (0, {})])
@@ -319,6 +345,14 @@ async def test_a_docling_server_parses_and_its_failures_are_told_apart():
         with pytest.raises(errors.ParserUnavailableError) as caught:
             await server.parse_bytes(b"x", "a.pdf")
         assert not isinstance(caught.value, StepRefusedError)
+
+
+async def test_an_answer_that_is_no_document_may_be_tried_again():
+    transport, _ = docling_server([(200, {"message": "the gateway is busy"}), (200, [])])
+    server = docling.DoclingParser("http://docling:5001", transport=transport)
+    for _ in range(2):
+        with pytest.raises(errors.ParserUnavailableError, match="responded without a document"):
+            await server.parse_bytes(b"data", "a.pdf")
 
 
 async def test_scanned_pages_go_to_the_docling_server_when_there_is_one():

@@ -335,7 +335,7 @@ async def test_a_latin_1_table_is_read_and_says_how(make, store, tmp_path):
     assert (await everything(store))[0].content == "name: José; town: Mérida"
 
 
-async def test_hooks_tell_of_jobs(store, embeddings):
+async def test_hooks_are_emitted_for_jobs(store, embeddings):
     hooks, heard = HookRegistry(), []
 
     async def hear(payload):
@@ -390,7 +390,7 @@ async def test_progress_is_bounded_and_by_job():
     assert tracker.get_stats() == {"active_jobs": 2, "completed_jobs": 0, "failed_jobs": 1}
 
 
-def test_values_tell_what_they_are():
+def test_values_have_readable_representations():
     progress = IngestionProgress("d")
     assert progress.progress_percent == 0.0
     progress.update(error="broken")

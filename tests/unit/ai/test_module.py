@@ -13,6 +13,7 @@ from lexigram.ai.workers import (
     DocumentIngestionWorker,
     MaintenanceWorker,
     WorkerJobCompletedHook,
+    WorkerJobFailedHook,
     WorkerJobStartedHook,
     WorkerMaintenanceRunHook,
     WorkersConfig,
@@ -22,13 +23,18 @@ from lexigram.ai.workers import (
 from lexigram.ai.workers.di.provider import _WORKER_TYPES
 from lexigram.ai.workers.document_ingestion import UniversalDocumentParser
 from lexigram.ai.workers.supervision import Supervisor
+from lexigram.ai.workers.telemetry import Telemetry
+from lexigram.ai.workers.types import MaintenanceTaskType
 from lexigram.app import Application
 from lexigram.contracts.ai.protocols import EmbeddingProviderProtocol
-from lexigram.contracts.core.health import HealthStatus
+from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
 from lexigram.contracts.data.vector import VectorStoreProtocol
 from lexigram.contracts.infra.tasks.protocols import TaskQueueProtocol, TaskWorkerProtocol
+from lexigram.contracts.observability import MetricsProtocol, TracerProtocol
 from lexigram.di import Named, Provider
-from lexigram.tasks import TasksConfig, TasksModule, TaskWorker
+from lexigram.hooks import HookRegistry
+from lexigram.tasks import InMemoryTaskQueue, TasksConfig, TasksModule, TaskWorker
+from lexigram.testing.fakes import FakeMetrics, FakeTracer
 from lexigram.testing.waiting import wait_until
 
 SMALL = WorkersModule.stub().providers[0].config
@@ -62,8 +68,8 @@ async def test_all_four_workers_run_as_named_tasks_until_the_application_stops()
 
 async def test_the_worker_you_resolve_is_the_one_that_runs():
     async with Application("shop", modules=[running()]) as app:
-        seats = app.container.get(Supervisor).seats
-        assert [seat.worker for seat in seats] == [
+        entries = app.container.get(Supervisor).entries
+        assert [entry.worker for entry in entries] == [
             await app.container.resolve(kind) for kind in _WORKER_TYPES
         ]
         assert app.container.get(BatchEmbeddingWorker).is_alive
@@ -93,8 +99,8 @@ async def test_a_worker_that_dies_degrades_health_and_runs_again():
         supervisor = app.container.get(Supervisor)
         [pool] = worker._pool.workers
         # The queue breaks under the pool: that ends its task.
-        pool._owner.get_loop().call_soon(pool._owner.cancel)
-        await wait_until(lambda: supervisor.seats[0].deaths == 1)
+        pool._task.host.get_loop().call_soon(pool._task.host.cancel)
+        await wait_until(lambda: supervisor.entries[0].failures == 1)
         assert (await app.health_check()).status is HealthStatus.DEGRADED
         await wait_until(lambda: worker.is_alive)
 
@@ -152,9 +158,8 @@ async def test_built_in_tasks_without_a_time_are_not_registered():
         assert known == ["index_optimization", "cache_cleanup", "metrics_rollup", "health_check"]
 
 
-async def test_an_application_that_only_looks_starts_no_worker():
-    app = Application("shop", modules=[running()])
-    app.only_look()
+async def test_an_application_without_background_work_starts_no_worker():
+    app = Application("shop", modules=[running()], background=False)
     async with app:
         assert not [name for name in await tasks() if name and name.startswith("worker.")]
         assert not app.container.get(BatchEmbeddingWorker).is_alive
@@ -279,7 +284,7 @@ async def test_jobs_go_to_the_queue_of_the_application_and_its_pools_can_do_them
 # --- hooks ----------------------------------------------------------------------------------------
 
 
-async def test_hooks_are_told_of_jobs_and_of_maintenance():
+async def test_hooks_are_emitted_for_jobs_and_maintenance():
     told = []
     app = Application("shop", modules=[running()])
     for kind in (WorkerJobStartedHook, WorkerJobCompletedHook, WorkerMaintenanceRunHook):
@@ -296,6 +301,112 @@ async def test_hooks_are_told_of_jobs_and_of_maintenance():
     assert WorkerMaintenanceRunHook(task_type="metrics_rollup") in told
 
 
+async def test_a_failed_job_is_reported_counted_and_traced():
+    told, tracer, metrics = [], FakeTracer(), FakeMetrics()
+    app = Application(
+        "shop",
+        modules=[running()],
+        overrides={TracerProtocol: tracer, MetricsProtocol: metrics},
+    )
+    app.hooks.on(WorkerJobFailedHook, told.append)
+    async with app:
+        worker = app.container.get(DocumentIngestionWorker)
+        job = await worker.ingest_document("gone", "/nowhere/gone.md", "docs")
+        await wait_until(lambda: worker.get_result(job))
+    [failed] = told
+    assert (failed.job_type, failed.job_id) == ("ingest_document", job)
+    assert failed.error_type == "DocumentMissingError"
+    assert "/nowhere/gone.md" in failed.error
+    assert metrics.counted("ai.jobs.finished", name="ingest_document", status="failed") == 1
+    assert len(metrics.observed("ai.jobs.duration", name="ingest_document", status="failed")) == 1
+    [span] = tracer.named("ai.jobs ingest_document")
+    assert span.status == "error"
+
+
+async def test_every_worker_has_spans_counters_and_durations():
+    tracer, metrics = FakeTracer(), FakeMetrics()
+    overrides = {TracerProtocol: tracer, MetricsProtocol: metrics}
+    async with Application("shop", modules=[running()], overrides=overrides) as app:
+        worker = app.container.get(BatchEmbeddingWorker)
+        job = await worker.embed_batch(["text"])
+        await wait_until(lambda: worker.get_result(job))
+        await app.container.get(MaintenanceWorker).run_task_now("metrics_rollup")
+        await app.container.get(DeadLetterQueueWorker).check()
+    for kind, name in (
+        ("jobs", "batch_embed"),
+        ("maintenance", "metrics_rollup"),
+        ("dead_letters", "check"),
+    ):
+        tags = {"name": name, "status": "completed"}
+        assert metrics.counted(f"ai.{kind}.finished", **tags) >= 1
+        assert metrics.observed(f"ai.{kind}.duration", **tags)
+        assert all(span.ended for span in tracer.named(f"ai.{kind} {name}"))
+    assert metrics.gauged("ai.dead_letters.waiting") == 0
+
+
+async def test_a_maintenance_task_and_a_look_that_fail_are_measured_as_failed():
+    tracer, metrics = FakeTracer(), FakeMetrics()
+
+    def fail():
+        raise ValueError("no room")
+
+    class Away:
+        name = "bus"
+
+        async def failures(self, limit, offset):
+            raise ConnectionError("no broker")
+
+    worker = MaintenanceWorker(tracer=tracer, metrics=metrics)
+    worker.register_task("tidy", MaintenanceTaskType.CACHE_CLEANUP, fail, interval_seconds=60)
+    await worker.run_task_now("tidy")
+    await DeadLetterQueueWorker(
+        InMemoryTaskQueue(), sources=[Away()], tracer=tracer, metrics=metrics
+    ).check()
+    assert metrics.counted("ai.maintenance.finished", name="cache_cleanup", status="failed") == 1
+    assert metrics.counted("ai.dead_letters.finished", name="check", status="failed") == 1
+    assert "no room" in tracer.named("ai.maintenance cache_cleanup")[0].description
+    assert "no broker" in tracer.named("ai.dead_letters check")[0].description
+
+
+async def test_a_cancelled_job_is_no_failure():
+    told, metrics, hooks = [], FakeMetrics(), HookRegistry()
+    hooks.on(WorkerJobFailedHook, told.append)
+    telemetry = Telemetry(hooks, None, metrics)
+    with anyio.move_on_after(0):
+        async with telemetry.job("embed"):
+            await anyio.sleep_forever()
+    assert metrics.counted("ai.jobs.finished", name="embed", status="cancelled") == 1
+    assert told == []
+
+
+class AwayModel:
+    model_id, dimension = "away", 4
+    answer: ClassVar = HealthCheckResult("embeddings", HealthStatus.UNHEALTHY, error="no route")
+
+    async def embed_texts(self, texts):
+        raise ConnectionError("no route")
+
+    async def health_check(self, timeout):
+        if self.answer is None:
+            await anyio.sleep_forever()
+        return self.answer
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_model_that_does_not_answer_degrades_health(answers):
+    model = AwayModel()
+    if not answers:
+        model.answer = None
+    overrides = {EmbeddingProviderProtocol: model}
+    async with Application("shop", modules=[running()], overrides=overrides) as app:
+        health = await app.health_check(timeout=0.2)
+        [part] = [each for each in health.components if each.component == "workers"]
+        assert part.status is HealthStatus.DEGRADED
+        assert "embeddings: " in part.error
+        result = await app.container.get(MaintenanceWorker).run_task_now("health_check")
+        assert "embeddings" in result.error
+
+
 # --- the stub -------------------------------------------------------------------------------------
 
 
@@ -305,7 +416,7 @@ async def test_a_stub_starts_nothing_and_builds_a_worker_for_each_who_asks():
         for kind in _WORKER_TYPES:
             assert app.container.get(kind) is not app.container.get(kind)
         health = await app.health_check()
-        assert health.components[0].message == "workers do not run here"
+        assert health.components[0].message == "no workers run in this process"
 
 
 async def test_a_worker_of_a_stub_is_driven_by_hand():

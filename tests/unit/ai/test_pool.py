@@ -102,8 +102,8 @@ async def test_wait_returns_after_a_stop_and_raises_after_a_death():
         await anyio.wait_all_tasks_blocked()
         await own.stop()
     await own.start()
-    own.workers[0]._owner.cancel()
-    with pytest.raises(WorkerError, match="ended by themselves"):
+    own.workers[0]._task.host.cancel()
+    with pytest.raises(WorkerError, match="ended unexpectedly"):
         await own.wait()
     assert not own.is_alive
     await own.start()

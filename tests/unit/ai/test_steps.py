@@ -19,7 +19,7 @@ from lexigram.ai.workers.embeddings.errors import (
     EmbeddingMismatchError,
     EmbeddingsUnavailableError,
 )
-from lexigram.ai.workers.figures import IngestionFigures
+from lexigram.ai.workers.statistics import IngestionStatistics
 from lexigram.ai.workers.vectors.choose import VectorStores
 from lexigram.ai.workers.vectors.config import VectorConfig
 from lexigram.ai.workers.vectors.memory import MemoryVectorStore
@@ -167,7 +167,7 @@ async def test_a_long_pdf_in_parts_gives_the_same_artifacts():
     assert parts.told == [(2, 5), (4, 5), (5, 5)]
 
 
-async def test_scanned_pages_are_told_in_the_status():
+async def test_scanned_pages_are_listed_in_the_status():
     content = pdf([[(11, "Text on one page.")], []], images=[1])
     ctx = Context(content)
     done = await steps.parse_document(record("scan.pdf", content, "application/pdf"), {}, ctx)
@@ -193,8 +193,8 @@ async def test_vectors_of_an_earlier_model_are_computed_anew(embeddings):
     await steps.chunk_document({}, ctx)
     await steps.embed_document({}, ctx, Counting(32))
     stores = memory_stores()
-    figures = IngestionFigures()
-    told = await steps.save_to_rag(doc, {}, ctx, stores, embeddings=embeddings, figures=figures)
+    figures = IngestionStatistics()
+    told = await steps.save_to_rag(doc, {}, ctx, stores, embeddings=embeddings, statistics=figures)
     assert told["model_id"] == embeddings.model_id
     assert figures.embedded == figures.stored == told["chunks"]
     # where the collection has the other model, storing is refused and not tried again
@@ -234,7 +234,7 @@ async def test_a_bad_document_is_refused_and_not_tried_again():
     for uri, content, kind in (
         ("zero.txt", b"", errors.DocumentEmptyError),
         ("a.pdf", b"%PDF-1.4 and nothing", errors.DocumentBrokenError),
-        ("a.mp4", b"film", errors.UnsupportedDocumentError),
+        ("a.mp4", b"\0film", errors.UnsupportedDocumentError),
     ):
         doc = record(uri, content, "application/octet-stream")
         with pytest.raises(kind) as caught:

@@ -2,11 +2,12 @@
 
 import anyio
 import pytest
+from tests.retries import HOPELESS
 
 from lexigram import clock
-from lexigram.ai.workers.supervision import SETTLED_SECONDS, Supervisor, WorkerState
+from lexigram.ai.workers.supervision import RECOVERED_AFTER_SECONDS, Supervisor, WorkerState
 from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
-from lexigram.sql.leasing.backoff import Backoff
+from lexigram.leasing.backoff import Backoff
 from lexigram.testing.fakes.clock import FakeClock
 from lexigram.testing.waiting import wait_until
 
@@ -132,27 +133,27 @@ async def test_they_stop_in_reverse():
     assert log == ["Second", "First"]
 
 
-async def test_a_worker_that_dies_is_started_again_and_told_of():
+async def test_a_failed_worker_is_restarted_and_reported():
     told = []
     worker = First()
     async with supervised(
-        worker, on_death=lambda who, error: told.append((who, str(error)))
+        worker, on_failure=lambda who, error: told.append((who, str(error)))
     ) as supervisor:
         await wait_until(lambda: worker.starts == 1)
         worker.die(RuntimeError("out of luck"))
         await wait_until(lambda: worker.starts == 2)
         assert told == [(worker, "out of luck")]
-        [seat] = supervisor.seats
-        assert (seat.state, seat.deaths) == (WorkerState.RUNNING, 1)
+        [entry] = supervisor.entries
+        assert (entry.state, entry.failures) == (WorkerState.RUNNING, 1)
 
 
-async def test_a_worker_that_ends_by_itself_has_died():
+async def test_a_worker_that_ends_unexpectedly_has_failed():
     worker = First()
     async with supervised(worker) as supervisor:
         await wait_until(lambda: worker.starts == 1)
         worker.ended.set()
         await wait_until(lambda: worker.starts == 2)
-        assert "ended by itself" in supervisor.seats[0].last_error
+        assert "ended unexpectedly" in supervisor.entries[0].last_error
 
 
 async def test_a_worker_that_cannot_start_is_tried_again_until_it_can():
@@ -165,7 +166,7 @@ async def test_a_worker_that_cannot_start_is_tried_again_until_it_can():
     worker = Slow()
     async with supervised(worker) as supervisor:
         await wait_until(lambda: worker.starts == 3)
-        assert supervisor.seats[0].deaths == 2
+        assert supervisor.entries[0].failures == 2
 
 
 async def test_health_is_degraded_after_a_death_and_good_again_when_it_lived_for_a_while():
@@ -180,8 +181,8 @@ async def test_health_is_degraded_after_a_death_and_good_again_when_it_lived_for
             assert health.status is HealthStatus.DEGRADED
             assert "First" in health.message
             assert "gone" in health.message
-            assert health.details["First"]["deaths"] == 1
-            fake.advance(SETTLED_SECONDS)
+            assert health.details["First"]["failures"] == 1
+            fake.advance(RECOVERED_AFTER_SECONDS)
             assert (await supervisor.health(1.0)).status is HealthStatus.HEALTHY
 
 
@@ -191,7 +192,7 @@ async def test_health_is_bad_when_no_worker_runs():
         supervisor._restart = Backoff(first=60, cap=60)
         await wait_until(lambda: worker.starts == 1)
         worker.die(RuntimeError("gone"))
-        await wait_until(lambda: supervisor.seats[0].state is WorkerState.RESTARTING)
+        await wait_until(lambda: supervisor.entries[0].state is WorkerState.RESTARTING)
         assert (await supervisor.health(1.0)).status is HealthStatus.UNHEALTHY
 
 
@@ -246,3 +247,17 @@ async def test_a_death_while_stopping_does_not_start_it_again():
     async with supervised(worker):
         await wait_until(lambda: worker.starts == 1)
     assert worker.starts == 1
+
+
+@pytest.mark.parametrize("make", HOPELESS)
+async def test_a_worker_that_died_of_an_error_that_is_not_retryable_stays_down(make):
+    bad, other = First(), Second()
+    async with supervised(bad, other) as supervisor:
+        bad.die(make())
+        await wait_until(lambda: supervisor.entries[0].state is WorkerState.FAILED)
+        other.die(OSError())
+        await wait_until(lambda: other.starts == 2)
+        result = await supervisor.health(5.0)
+    assert bad.starts == 1
+    assert result.status is HealthStatus.DEGRADED
+    assert f"First is failed: {type(make()).__name__}" in result.message

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.aborts import each_abort
+from tests.failures import WAYS_TO_FAIL, Fail
 
 from lexigram.app import Application
 from lexigram.config import HealthConfig, LexigramConfig
@@ -104,18 +104,20 @@ async def test_an_application_without_providers_is_healthy() -> None:
         assert (await app.health_check()).is_healthy()
 
 
-@each_abort
-async def test_a_check_that_is_aborted_is_unhealthy_and_the_others_are_asked(
-    abort: Any, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("fail", WAYS_TO_FAIL)
+async def test_a_check_that_fails_in_any_way_is_unhealthy_and_the_others_are_asked(
+    fail: Fail, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def aborted() -> HealthCheckResult:
-        raise abort()
+    async def broken() -> HealthCheckResult:
+        await fail()
+        raise AssertionError
 
-    async with Application("a", providers=[provider("bad", aborted), provider("good")]) as app:
-        health = await app.health_check()
+    async with Application("a", providers=[provider("bad", broken), provider("good")]) as app:
+        health = await app.health_check(0.2)
 
     by_name = {item.component: item for item in health.components}
     assert by_name["bad"].status is HealthStatus.UNHEALTHY
-    assert str(by_name["bad"].error).startswith(type(abort()).__name__)
+    assert by_name["bad"].error
     assert by_name["good"].status is HealthStatus.HEALTHY
-    assert [record.exc_info is not None for record in caplog.records] == [True]
+    is_logged = fail.__name__ not in ("raise_exception", "never_return")
+    assert [record.exc_info is not None for record in caplog.records] == [True] * is_logged

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.aborts import each_abort
+from tests.failures import TIME_LIMIT, WAYS_TO_FAIL, WAYS_TO_FAIL_IN_A_TASK, Fail
 
 from lexigram.app import Application, ApplicationError, AppShutdownError, AppStartupError, AppState
-from lexigram.concurrency import CallAbortedError
+from lexigram.concurrency import CallAbortedError, CallTimeoutError
 from lexigram.config import AppConfig, LexigramConfig
 from lexigram.contracts.core.health import HealthStatus
 from lexigram.di import Module, Provider, ProviderPriority, module
@@ -426,22 +427,21 @@ async def test_boot_is_an_async_context_manager_that_always_stops() -> None:
     assert app.state is AppState.STOPPED
 
 
-async def test_an_application_that_only_looks_tells_its_providers_before_they_register():
-    told = []
+async def test_providers_know_before_they_register_whether_background_work_is_enabled():
+    enabled = []
 
     class Worker(Provider):
         async def register(self, container):
-            told.append(self.may_work)
+            enabled.append(self.background_enabled)
 
     worker = Worker()
-    looking = Application("a", providers=[worker])
-    looking.only_look()
-    async with looking:
+    async with Application("a", providers=[worker], background=False) as app:
         with pytest.raises(ApplicationError, match="running"):
-            looking.only_look()
+            app.background_enabled = True
+        assert not app.background_enabled
     async with Application("b", providers=[worker]):
         pass
-    assert told == [False, True]
+    assert enabled == [False, True]
 
 
 @pytest.mark.parametrize("step", ["register", "boot", "shutdown"])
@@ -453,40 +453,82 @@ def test_a_provider_whose_step_is_not_async_is_refused_by_name(step):
         type("Forgetful", (Provider,), {step: plain})
 
 
-@each_abort
-async def test_a_boot_that_is_aborted_fails_the_start_by_name(abort: Any) -> None:
-    class Aborted(Provider):
+def limited(**limits: float) -> LexigramConfig:
+    return LexigramConfig(app=AppConfig(**limits))
+
+
+@pytest.mark.parametrize("fail", WAYS_TO_FAIL_IN_A_TASK)
+async def test_a_boot_that_fails_in_any_way_fails_the_start_by_name(
+    fail: Fail, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Provider):
         async def boot(self, container: Any) -> None:
-            raise abort()
+            await fail()
 
-    with pytest.raises(ProviderError, match='"aborted" of .* failed to boot: CallAbortedError'):
-        await Application("a", providers=[Aborted]).start()
+        async def on_error(self, error: Exception, phase: str) -> None:
+            assert isinstance(error, Exception)
+            await fail()
+
+    config = limited(boot_timeout=TIME_LIMIT)
+    with pytest.raises(ProviderError, match='"broken" of .* failed to boot: '):
+        await Application("a", config, providers=[Broken]).start()
+    [record] = caplog.records
+    assert "on_error of provider broken failed" in record.getMessage()
+    assert record.exc_info
 
 
-@each_abort
-async def test_a_registration_and_a_module_that_are_aborted_fail_the_start(abort: Any) -> None:
-    class Aborted(Provider):
+@pytest.mark.parametrize("fail", WAYS_TO_FAIL_IN_A_TASK)
+async def test_an_optional_provider_that_fails_in_any_way_degrades_health(fail: Fail) -> None:
+    class Broken(Provider):
+        required = False
+
+        async def boot(self, container: Any) -> None:
+            await fail()
+
+    config = limited(boot_timeout=TIME_LIMIT)
+    async with Application("a", config, providers=[Broken]) as app:
+        assert (await app.health_check()).status is HealthStatus.DEGRADED
+
+
+@pytest.mark.parametrize("fail", WAYS_TO_FAIL)
+async def test_a_registration_a_resource_and_a_module_that_fail_in_any_way_fail_the_start(
+    fail: Fail,
+) -> None:
+    class Broken(Provider):
         async def register(self, container: Any) -> None:
-            raise abort()
+            await fail()
 
-    class AbortedModule(Module):
+    async def resource() -> AsyncIterator[str]:
+        await fail()
+        yield "never"
+
+    class Resources(Provider):
+        async def register(self, container: Any) -> None:
+            container.singleton(str, factory=resource)
+
+    class BrokenModule(Module):
         @classmethod
         async def on_module_booted(cls) -> None:
-            raise abort()
+            await fail()
 
-    with pytest.raises(CallAbortedError):
-        await Application("a", providers=[Aborted]).start()
-    with pytest.raises(CallAbortedError):
-        await Application("a", modules=[AbortedModule]).start()
+    expected = (ValueError, CallAbortedError, CallTimeoutError, ProviderError)
+    parts: tuple[dict[str, Any], ...] = (
+        {"providers": [Broken]},
+        {"providers": [Resources]},
+        {"modules": [BrokenModule]},
+    )
+    for part in parts:
+        with pytest.raises(expected):
+            await Application("a", limited(boot_timeout=TIME_LIMIT), **part).start()
 
 
-@each_abort
-async def test_a_shutdown_that_is_aborted_does_not_stop_the_others(abort: Any) -> None:
+@pytest.mark.parametrize("fail", WAYS_TO_FAIL)
+async def test_a_shutdown_that_fails_in_any_way_does_not_stop_the_others(fail: Fail) -> None:
     stopped = []
 
-    class Aborted(Provider):
+    class Broken(Provider):
         async def shutdown(self) -> None:
-            raise abort()
+            await fail()
 
     class Last(Provider):
         priority = 0
@@ -494,33 +536,36 @@ async def test_a_shutdown_that_is_aborted_does_not_stop_the_others(abort: Any) -
         async def shutdown(self) -> None:
             stopped.append("provider")
 
-    class AbortedModule(Module):
+    class BrokenModule(Module):
         @classmethod
         async def on_module_shutdown(cls) -> None:
-            raise abort()
+            await fail()
 
-    app = Application("a", modules=[AbortedModule], providers=[Aborted, Last])
+    config = limited(shutdown_timeout=TIME_LIMIT)
+    app = Application("a", config, modules=[BrokenModule], providers=[Broken, Last])
     await app.start()
     with pytest.raises(ExceptionGroup) as caught:
         await app.stop()
 
     assert stopped == ["provider"]
-    assert [type(error) for error in caught.value.exceptions] == [
-        CallAbortedError,
-        AppShutdownError,
-    ]
+    of_module, of_provider = caught.value.exceptions
+    assert isinstance(of_module, ValueError | CallAbortedError | CallTimeoutError)
+    assert isinstance(of_provider, AppShutdownError)
 
 
-@each_abort
-async def test_a_listener_of_the_life_of_an_application_that_is_aborted_is_logged(
-    abort: Any, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("fail", WAYS_TO_FAIL)
+async def test_a_listener_of_the_life_of_an_application_that_fails_in_any_way_is_logged(
+    fail: Fail, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(_event: Any) -> None:
-        raise abort()
+    async def broken(_event: Any) -> None:
+        await fail()
 
     app = Application("a")
-    app.events.subscribe(ApplicationStarted, broken)
-    app.hooks.on(ApplicationStarted, broken)
+    app.events.subscribe(ApplicationStarted, broken, timeout=TIME_LIMIT)
+    app.hooks.on(ApplicationStarted, broken, timeout=TIME_LIMIT)
     async with app:
         assert app.is_running
-    assert [record.exc_info is not None for record in caplog.records] == [True, True, True]
+    assert all(record.exc_info is not None for record in caplog.records)
+    told = [record.getMessage() for record in caplog.records]
+    assert [text for text in told if text.startswith("a handler of ApplicationStarted failed")]
+    assert [text for text in told if text.startswith("hook ApplicationStarted: handler")]

@@ -3,8 +3,10 @@ from contextlib import nullcontext
 import anyio
 import anyio.lowlevel
 import pytest
+from tests.failures import TIME_LIMIT, WAYS_TO_FAIL, block_the_loop
 
 from lexigram.cache import Cache, MemoryCache
+from lexigram.concurrency import CallAbortedError, CallTimeoutError
 from lexigram.contracts.core.result import Err, Ok
 from lexigram.contracts.infra.cache import CacheError, CacheReadError, CacheWriteError
 from lexigram.testing.fakes import FakeCache
@@ -190,3 +192,46 @@ async def test_figures_are_told_to_who_listens(fake_metrics):
             (await Cache(fake, metrics=fake_metrics).get("k")).unwrap_err(), CacheError
         )
     assert fake_metrics.counted("cache.errors", cache="default") == 1
+
+
+@pytest.mark.parametrize("fail", WAYS_TO_FAIL)
+@pytest.mark.parametrize("backend", [FakeCache, Leased])
+async def test_a_loader_that_fails_in_any_way_fails_its_callers_and_holds_up_nobody(backend, fail):
+    fake = backend()
+    cache, failures, begun = Cache(fake), [], anyio.Event()
+
+    async def broken():
+        begun.set()
+        await anyio.lowlevel.checkpoint()
+        await fail()
+
+    async def ask():
+        with pytest.raises((ValueError, CallAbortedError, CallTimeoutError)) as caught:
+            await cache.get_or_set("key", broken, timeout=TIME_LIMIT)
+        failures.append(caught.value)
+
+    async with anyio.create_task_group() as callers:
+        callers.start_soon(ask)
+        await begun.wait()
+        callers.start_soon(ask)
+        assert await cache.get_or_set("other", one) == Ok(1)
+    assert len(failures) == 2
+    assert await cache.get_or_set("key", one, timeout=TIME_LIMIT) == Ok(1)
+    assert getattr(fake, "holders", {}) == {}
+
+
+async def test_a_loader_that_blocks_the_loop_past_its_lease_still_gives_its_value():
+    lease = 0.05
+    fake = Leased()
+    cache = Cache(fake, load_lease=lease)
+
+    async def slow():
+        await fake.renewed.wait()
+        block_the_loop(lease)
+        fake.holders.clear()  # the lease is over
+        return 1
+
+    assert await cache.get_or_set("key", slow) == Ok(1)
+    assert fake.keys() == []
+    assert await cache.get_or_set("key", one) == Ok(1)
+    assert fake.keys() == ["key"]

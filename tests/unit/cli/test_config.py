@@ -1,4 +1,8 @@
+import json
+
 import pytest
+
+from lexigram.config import sources
 
 
 @pytest.fixture
@@ -138,3 +142,44 @@ def test_variables_as_json(lex, shop):
     rows = {row["variable"]: row for row in lex("config", "env", shop, "--json").data["variables"]}
     assert rows["LEX_MAIL__PORT"]["default"] == 25
     assert rows["LEX_MAIL__PASSWORD"]["secret"] is True
+
+
+def test_a_variable_of_another_program_is_shown_as_ignored(lex, shop, monkeypatch, caplog):
+    monkeypatch.setattr(sources, "_logged", set())
+    monkeypatch.setenv("LEX_ZZZ__X", "hunter2")
+    monkeypatch.setenv("LEX_MAIL__QQQ", "hunter2")
+    shown = lex("config", "show", shop)
+    assert shown.code == 0
+    assert "zzz" not in shown.out
+    assert "qqq" not in shown.out
+    assert caplog.messages == ["unknown variables are ignored: LEX_MAIL__QQQ, LEX_ZZZ__X"]
+    validated = lex("config", "validate", shop, "--json")
+    assert validated.code == 0
+    assert validated.data["valid"] is True
+    assert [(one["setting"], one["severity"]) for one in validated.data["issues"]] == [
+        ("LEX_MAIL__QQQ", "warning"),
+        ("LEX_ZZZ__X", "warning"),
+    ]
+    assert len(caplog.messages) == 1
+    checks = {one["check"]: one for one in lex("doctor", shop, "--json").data["checks"]}
+    assert checks["configuration"]["status"] == "warning"
+    assert "LEX_ZZZ__X is an unknown variable" in checks["configuration"]["message"]
+
+
+def test_a_variable_with_a_typo_is_an_error_with_the_right_name(lex, shop, monkeypatch):
+    monkeypatch.setenv("LEX_MIAL__HOST", "x")
+    for command in (("config", "show"), ("config", "validate"), ("inspect", "health")):
+        refused = lex(*command, shop)
+        assert refused.code == 2
+        assert "did you mean: LEX_MAIL__HOST" in refused.err
+
+
+def test_a_variable_that_is_ignored_is_logged_in_the_format_of_the_command(lex, shop, monkeypatch):
+    monkeypatch.setattr(sources, "_logged", set())
+    monkeypatch.setenv("LEX_ZZZ", "hunter2")
+    err = lex("inspect", "health", "shop:create", "--json").err
+    (line,) = [json.loads(line) for line in err.splitlines()]
+    assert (line["level"], line["message"]) == (
+        "WARNING",
+        "unknown variables are ignored: LEX_ZZZ",
+    )

@@ -29,7 +29,9 @@ def test_upgrade_tells_what_it_does_and_a_second_time_does_nothing(lex, folder):
     done = lex("db", "upgrade")
     assert (done.code, done.err) == (0, "")
     first, *_, last = done.out.splitlines()
-    assert first == f"1/{TOTAL} lexigram 0001  Fenced locks, and the number that fences them."
+    assert (
+        first == f"1/{TOTAL} lexigram 0004  Start of the chain: locks, cache, schedules and jobs."
+    )
     assert last == f"migrations run: {TOTAL}"
     assert "lexigram_locks" in tables(folder / "lexigram.db")
     assert lex("db", "upgrade").out == "the database is up to date\n"
@@ -81,7 +83,7 @@ def test_history_needs_no_database(lex, folder):
     done = lex("db", "history", "--json")
     assert done.code == 0
     assert len(done.data["migrations"]) == TOTAL
-    assert done.data["migrations"][0]["revision"] == "0001"
+    assert done.data["migrations"][0]["revision"] == next(iter(installed_migrations()[0].files))
     only = lex("db", "history", "--only", "lexigram")
     assert all(line.startswith("lexigram ") for line in only.out.splitlines()[1:])
     assert list(folder.iterdir()) == []
@@ -107,7 +109,7 @@ def test_a_program_says_yes_beforehand(lex, folder):
     assert (refused.code, refused.data["error"]["hint"]) == (2, "--yes says that this is wanted")
     done = lex("db", "downgrade", "base", "--only", "lexigram", "--yes", "--json")
     assert done.code == 0
-    assert done.data["undone"][-1]["revision"] == "0001"
+    assert done.data["undone"][-1]["revision"] == next(iter(installed_migrations()[0].files))
     again = lex("db", "downgrade", "base", "--only", "lexigram", "--yes")
     assert again.out == "lexigram is at base already\n"
 
@@ -177,5 +179,5 @@ def test_a_failed_migration_exits_with_1_and_says_which(lex, folder):
     connection.close()
     done = lex("db", "upgrade")
     assert done.code == 1
-    assert "[LEX_ERR_DB_120] migration 0001 of lexigram failed" in done.err
+    assert "[LEX_ERR_DB_120] migration 0004 of lexigram failed" in done.err
     assert tables(folder / "lexigram.db") == {"lexigram_locks"}

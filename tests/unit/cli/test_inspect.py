@@ -82,7 +82,7 @@ def test_a_service_alone_is_looked_up_in_the_application_of_this_folder(lex, sho
 @pytest.mark.parametrize(
     ("form", "of", "expected"),
     [
-        ("mermaid", "objects", "-->|mailer|"),
+        ("mermaid", "objects", '-->|"mailer"|'),
         ("dot", "objects", '[label="mailer"];'),
         ("mermaid", "modules", '["DeskModule"]'),
         ("dot", "modules", '[label="DeskModule", shape=box];'),

@@ -97,3 +97,18 @@ def test_following_ends_after_the_given_time(jobs):
     ran = jobs("run", "add", "--arg", "a=1", "--arg", "b=1", "--elsewhere", "--timeout", "0.05")
     assert ran.code == 2
     assert "lexigram jobs work" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [
+        *[("ls", option, "a\udc80") for option in ("--queue", "--name")],
+        *[("ls", "--offset", value) for value in (2**63, -1)],
+        *[("run add", "--priority", value) for value in (2**31, -(2**63))],
+        *[("run add", "--timeout", value) for value in ("nan", "inf", "1e300")],
+        *[("run add", "--arg", value) for value in ("a=NaN", "a=1e999")],
+    ],
+)
+def test_an_option_out_of_bounds_is_exit_code_2_and_named(jobs, command, option, value):
+    refused = jobs(*command.split(), f"{option}={value}")
+    assert (refused.code, option in refused.err) == (2, True), refused.err

@@ -1,8 +1,9 @@
 import pytest
 
 from lexigram.app import Application
-from lexigram.cli import TargetError
+from lexigram.cli import CliError, TargetError
 from lexigram.cli.loading import default_target, load_application
+from lexigram.cli.values import parse_value
 
 
 def refusal(target):
@@ -125,3 +126,24 @@ def test_an_error_of_the_factory_itself_is_not_swallowed(write):
     write("odd.py", "def create(): raise KeyError('x')\n")
     with pytest.raises(KeyError):
         load_application("odd:create")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = " + "[" * 5_000, "nested too deeply"),
+        ("tool = 1\n", "is no table"),
+        ("[tool]\nlexigram = [1]\n", "is no table"),
+    ],
+    ids=["deep", "tool", "section"],
+)
+def test_a_pyproject_with_something_else_in_its_place_is_an_error_of_ours(write, text, message):
+    write("pyproject.toml", text)
+    with pytest.raises(TargetError, match=message):
+        load_application(None)
+
+
+def test_a_value_is_json_or_text_and_nothing_that_python_cannot_read():
+    assert [parse_value(text) for text in ('{"a": 1}', "3", "a=[", "")] == [{"a": 1}, 3, "a=[", ""]
+    with pytest.raises(CliError, match="a value of 9000 characters is nested too deeply"):
+        parse_value("[" * 9_000)

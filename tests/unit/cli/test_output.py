@@ -8,9 +8,9 @@ from lexigram.cli import CliError, ContributorError, ExitCode, Output
 from lexigram.cli.failures import describe_failure, exit_code_of
 from lexigram.config import ConfigProblem, ConfigSourceError
 from lexigram.contracts.core import ConfigurationError, InfrastructureError
+from lexigram.di._problems import Problem
 from lexigram.di.errors import ContainerValidationError, ModuleError, ProviderError
 from lexigram.di.errors import UnresolvableDependencyError as Missing
-from lexigram.di.problems import Problem
 
 ROWS = [
     {"name": "a", "tags": ["x", "y"], "on": True, "extra": 1},
@@ -155,3 +155,65 @@ def test_notes_are_for_people_only(capsys):
     assert capsys.readouterr().out == ""
     Output().note("hello")
     assert capsys.readouterr().out == "hello\n"
+
+
+HOSTILE = "a\x1b[31m\x9b2J\u202eb\r\nfake\t[red]c[/red]"
+
+
+def print_all(output):
+    output.table("things", [{"name": HOSTILE}], ("name",))
+    output.facts({HOSTILE: HOSTILE}, {"name": HOSTILE})
+    output.text(HOSTILE, {"name": HOSTILE})
+    output.line(HOSTILE, {"name": HOSTILE})
+    output.note(HOSTILE)
+    output.warn(HOSTILE)
+    output.terminal(stderr=True).print(HOSTILE)
+    output.fail(raised(CliError(HOSTILE)))
+
+
+@pytest.mark.parametrize(
+    "output", [Output(), Output(json=True), Output(debug=True), Output(color=False)]
+)
+def test_data_steers_no_terminal_whatever_prints_it(output, capsys):
+    print_all(output)
+    printed = capsys.readouterr()
+    text = printed.out + printed.err
+    assert all(char == "\n" or char.isprintable() for char in text)
+    assert r"a\x1b[31m\x9b2J\u202eb" in text or output.json
+    assert "[red]c[/red]" in text
+
+
+def test_only_texts_and_errors_have_lines_of_their_own(capsys):
+    output = Output()
+    output.table("things", [{"name": HOSTILE}], ("name",))
+    output.facts({"name": HOSTILE}, {})
+    output.line(HOSTILE, {})
+    output.note(HOSTILE)
+    output.warn(HOSTILE)
+    printed = capsys.readouterr()
+    assert not [line for line in (printed.out + printed.err).splitlines() if line[:4] == "fake"]
+    output.text("one\ntwo", {})
+    assert capsys.readouterr().out == "one\ntwo\n"
+
+
+def test_json_gives_hostile_data_back_exactly(capsys):
+    Output(json=True).text("", {"name": HOSTILE, HOSTILE: [HOSTILE]})
+    assert json.loads(capsys.readouterr().out) == {"name": HOSTILE, HOSTILE: [HOSTILE]}
+
+
+def test_the_text_of_a_progress_bar_is_text(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "xterm")  # a dumb terminal gets no bar
+    with Output(color=False).progress("waiting") as update:
+        assert update is not None
+        update(HOSTILE, completed=1, total=2)
+    shown = capsys.readouterr().err
+    assert r"a\x1b[31m\x9b2J\u202eb\r\nfake\t[red]c[/red]" in shown
+    assert "1/2" in shown
+
+
+def test_there_is_no_bar_for_programs_and_pipes():
+    for output in (Output(json=True), Output(quiet=True), Output()):
+        with output.progress("waiting") as update:
+            assert update is None

@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
-from lexigram.concurrency import CallAbortedError, as_failure
+from lexigram.concurrency import CallAbortedError, as_failure, is_retryable, unwrap_group
+from lexigram.contracts.core.errors import ConfigurationError, LexigramError
+from lexigram.di.errors import ContainerError, ContainerValidationError, UnresolvableDependencyError
 
 
 class Abort(BaseException):
@@ -135,3 +137,36 @@ async def _suspend() -> None:
 class _Once:
     def __await__(self):
         yield
+
+
+def test_the_error_of_groups_with_one_error_is_unwrapped() -> None:
+    error, others = ValueError("one"), ExceptionGroup("two", [ValueError(), KeyError()])
+
+    assert unwrap_group(ExceptionGroup("outer", [ExceptionGroup("inner", [error])])) is error
+    assert unwrap_group(ExceptionGroup("outer", [others])) is others
+    assert unwrap_group(error) is error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConfigurationError("no key"),
+        ContainerValidationError([], title="1 problem"),
+        UnresolvableDependencyError("nothing provides Repo"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_of_wiring_and_configuration_are_not_retryable_also_in_a_group(
+    error: LexigramError,
+) -> None:
+    assert not is_retryable(error)
+    assert not is_retryable(ExceptionGroup("two", [ValueError(), ExceptionGroup("one", [error])]))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError(), LexigramError("busy"), ContainerError("the container is closed"), Abort()],
+    ids=lambda error: type(error).__name__,
+)
+def test_other_errors_are_retryable(error: BaseException) -> None:
+    assert is_retryable(error)

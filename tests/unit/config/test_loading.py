@@ -225,6 +225,7 @@ def test_yaml_merge_keys_and_aliases_work(tmp_path):
         ("text: http://${HOST}:${PORT}/", "http://db:8080/"),
         ("text: $${HOST}", "${HOST}"),
         ("text: costs $5", "costs $5"),
+        ("text: '${HOST} ${NOPE: }${ ${HOST'", "db  ${ ${HOST"),
         ("count: ${PORT}", 8080),
         ("count: ${NOPE:5}", 5),
         ("names: [a, '${HOST}']", ["a", "db"]),

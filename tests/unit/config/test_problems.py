@@ -394,3 +394,24 @@ def test_numbers_too_long_to_read_are_refused(text):
 def test_a_number_too_large_for_a_float_is_refused():
     with pytest.raises(ConfigSourceError, match="expected float"):
         Farm.from_dict({"servers": [{"name": "a", "ratio": 10**400}]})
+
+
+@pytest.mark.parametrize("text", ["app: " + "[" * 5_000, "app:\n " + "- " * 5_000])
+def test_a_file_that_is_nested_too_deeply_is_a_problem_with_its_place(tmp_path, text):
+    (tmp_path / "application.yaml").write_text(text)
+    told = problems_of(lambda: load_config(base_path=tmp_path, env={}))
+    assert "application.yaml" in told
+    assert "nested deeper than 30 levels" in told
+
+
+@pytest.mark.parametrize("variable", ["LEX_FARM", "LEX_FARM__SERVERS", "LEX_ZZZ"])
+def test_json_that_is_nested_too_deeply_is_a_problem(variable):
+    deep = '{"a":' * 5_000 if variable != "LEX_FARM__SERVERS" else "[" * 5_000
+    with pytest.raises(ConfigSourceError) as caught:
+        load_config(env={variable: deep, "LEX_FARM__SIZ": "1"}, sections={"farm": Farm})
+    assert caught.value.problems
+
+
+def test_a_profile_that_can_be_no_file_is_a_problem(tmp_path):
+    with pytest.raises(ConfigSourceError, match="is no name of a file"):
+        load_config(base_path=tmp_path, env={"LEX_PROFILE": "a\ud800"})

@@ -6,6 +6,7 @@ import importlib.metadata
 import logging
 import threading
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import anyio
@@ -175,30 +176,36 @@ def test_lexigram_errors_has_every_error_class_of_the_core():
 
 def test_there_is_one_clock_of_each_kind():
     kinds = ("SystemClock", "FakeClock", "FixedClock")
-    found = [node.name for _, node in _classes() if node.name in kinds]
+    found = [name for _, name, _ in _classes() if name in kinds]
     assert sorted(set(found)) == sorted(found)
     assert "SystemClock" in found
 
 
 def _all_error_classes(homes: tuple[str, ...] = ("",)):
     """Name and code of every class in the source that sets a code of its own."""
-    for path, node in _classes():
-        inside = path.as_posix().rpartition("src/lexigram/")[2]
-        if not inside.startswith(homes):
-            continue
-        for line in node.body:
-            target = line.targets[0] if isinstance(line, ast.Assign) else None
-            target = line.target if isinstance(line, ast.AnnAssign) else target
-            if isinstance(target, ast.Name) and target.id == "code":
-                value = getattr(line, "value", None)
-                if isinstance(value, ast.Constant) and str(value.value).startswith("LEX_ERR_"):
-                    yield node.name, value.value
+    for inside, name, code in _classes():
+        if code is not None and inside.startswith(homes):
+            yield name, code
 
 
-def _classes():
-    for folder in sorted(ROOT.glob("lexigram*/src")):
-        for path in sorted(folder.rglob("*.py")):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            for node in ast.walk(tree):
-                if isinstance(node, ast.ClassDef):
-                    yield path, node
+@cache  # to parse every file takes three seconds
+def _classes() -> list[tuple[str, str, str | None]]:
+    """File, name and error code of every class in the source."""
+    return [
+        (path.as_posix().rpartition("src/lexigram/")[2], node.name, _code(node))
+        for folder in sorted(ROOT.glob("lexigram*/src"))
+        for path in sorted(folder.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+
+
+def _code(node: ast.ClassDef) -> str | None:
+    for line in node.body:
+        target = line.targets[0] if isinstance(line, ast.Assign) else None
+        target = line.target if isinstance(line, ast.AnnAssign) else target
+        if isinstance(target, ast.Name) and target.id == "code":
+            value = getattr(line, "value", None)
+            if isinstance(value, ast.Constant) and str(value.value).startswith("LEX_ERR_"):
+                return str(value.value)
+    return None

@@ -604,7 +604,7 @@ async def test_what_a_boot_used_cannot_be_overridden_any_more(make, how):
 async def test_what_is_resolved_after_boot_may_be_overridden(make):
     container = make(shop)
     view = container.boot_view(container.modules.root, Provider(name="mail"))
-    view.booted()
+    view.end_boot()
     view.get(Orders)
     with container.override(Mailer, Fake()):
         assert mailer_of(container) == "fake"

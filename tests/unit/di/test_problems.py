@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Generic, Protocol, TypeVar
 import pytest
 
 from lexigram.di import Arg, Factory, Lazy, Module, Named, Scope, module
+from lexigram.di._problems import Site
 from lexigram.di.errors import (
     AmbiguousDependencyError,
     AsyncDependencyError,
@@ -25,7 +26,6 @@ from lexigram.di.errors import (
     UnresolvableDependencyError,
 )
 from lexigram.di.module import DynamicModule
-from lexigram.di.problems import Site
 
 if TYPE_CHECKING:
     from somewhere import NotAtRunTime

@@ -3,8 +3,11 @@
 import asyncio
 
 import anyio
+import anyio.lowlevel
 import pytest
+from tests.failures import WAYS_TO_RAISE, cancel_its_own_task
 
+from lexigram.concurrency import CallAbortedError
 from lexigram.di import Container, Provider
 from lexigram.di.errors import ResourceError
 from lexigram.di.resources import Owned
@@ -470,3 +473,60 @@ async def test_closing_twice_tears_down_once(make):
     await container.aclose()
     await container.aclose()
     assert log == ["enter pool", "leave pool"]
+
+
+@pytest.mark.parametrize("fail", [*WAYS_TO_RAISE, cancel_its_own_task])
+async def test_a_resource_that_fails_in_any_way_while_it_starts_fails_who_starts_it(
+    fail, new_tasks
+):
+    async def steps():
+        await fail()
+        yield "never"
+
+    with pytest.raises((ValueError, CallAbortedError)):
+        await Owned("it", steps()).start()
+    assert asyncio.current_task().cancelling() == 0
+    assert new_tasks() == set()
+
+
+@pytest.mark.parametrize("fail", WAYS_TO_RAISE)
+async def test_a_resource_that_fails_in_any_way_while_it_ends_is_told_and_others_are_left(
+    fail, make, new_tasks
+):
+    left = []
+
+    async def other():
+        yield Queue()
+        left.append("other")
+
+    async def broken():
+        yield Pool()
+        await fail()
+
+    def register(c):
+        c.singleton(Queue, factory=other)
+        c.singleton(Pool, factory=broken)
+
+    container = make(register)
+    await container.start()
+    with pytest.raises((ValueError, CallAbortedError)):
+        await container.aclose()
+    assert left == ["other"]
+    assert new_tasks() == set()
+
+
+async def test_a_resource_that_sees_an_exit_does_not_end_the_event_loop(new_tasks):
+    seen = []
+
+    async def steps():
+        try:
+            yield "value"
+        except SystemExit as error:
+            seen.append(error)
+            raise
+
+    owned, leave = Owned("it", steps()), SystemExit(1)
+    await owned.start()
+    await owned.stop(leave)
+    assert seen == [leave]
+    assert new_tasks() == set()

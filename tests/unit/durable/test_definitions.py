@@ -9,22 +9,22 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexigram.workflow.durable.definition_yaml import Document, read_params, read_workflow
-from lexigram.workflow.durable.definitions import (
+from lexigram.workflow.durable.definitions._yaml import Document, read_params, read_workflow
+from lexigram.workflow.durable.definitions.catalog import HandlerCatalog
+from lexigram.workflow.durable.definitions.model import (
     ParameterSet,
     StepDefinition,
     WorkflowDefinition,
     make_plan,
 )
+from lexigram.workflow.durable.definitions.registry import DefinitionFolders, DefinitionRegistry
 from lexigram.workflow.durable.errors import (
     DefinitionExistsError,
     DefinitionInvalidError,
     DefinitionNotFoundError,
     DefinitionProtectedError,
 )
-from lexigram.workflow.durable.handler_catalog import HandlerCatalog
 from lexigram.workflow.durable.plan import LifeCycleEvent, RunPlan
-from lexigram.workflow.durable.registry import DefinitionFolders, DefinitionRegistry
 
 pytestmark = pytest.mark.anyio
 
@@ -500,6 +500,19 @@ async def test_what_is_no_definition_is_refused_with_a_place(registry, text):
     with pytest.raises(DefinitionInvalidError) as caught:
         await registry.upload_workflow(text)
     assert all(problem.source.startswith("upload") for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    "text", ["a: " + "[" * 5_000, "a: " + "{a: " * 5_000, "a:\n " + "- " * 5_000]
+)
+async def test_a_definition_is_read_no_further_than_thirty_levels(registry, text):
+    with pytest.raises(DefinitionInvalidError, match="nested deeper than 30 levels"):
+        await registry.upload_workflow(text)
+
+
+async def test_a_definition_is_read_no_further_than_its_values_may_be_many(registry):
+    with pytest.raises(DefinitionInvalidError, match="more than 40000 keys and values"):
+        await registry.upload_params("a: [" + "1, " * 100_000 + "]")
 
 
 async def test_aliases_that_multiply_are_bounded(registry):

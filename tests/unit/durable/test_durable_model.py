@@ -154,7 +154,7 @@ async def play(steps):
                     assert bool(answer) is model.finish(name, run, step_no, lease)
             elif name == "reap":
                 await database.execute("UPDATE lexigram_durable_runs SET lease_until = 1")
-                assert (await engine.reap(["other"])).steps == model.reap()
+                assert (await engine.store.reap(["other"])).steps == model.reap()
             elif name == "retry":
                 run, hard = arguments
                 expected = model.retry(run, hard)
@@ -178,7 +178,7 @@ async def same(engine, model, group_id):
     assert group["cancelled"] == statuses.count("cancelled")
     assert group["endings"] == model.endings
     assert (group["completed_at"] is None) is model.is_open
-    assert await engine.reconcile() == 0
+    assert await engine.store.reconcile() == 0
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])

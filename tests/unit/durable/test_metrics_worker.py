@@ -17,7 +17,7 @@ from lexigram.workflow.durable import (
     Worker,
     WorkerConfig,
 )
-from lexigram.workflow.durable.store import Claimed
+from lexigram.workflow.durable.store.records import Claimed
 
 pytestmark = pytest.mark.anyio
 

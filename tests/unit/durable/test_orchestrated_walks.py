@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 from tests.unit.workflow.test_graph_properties import build, configs, end_state, shapes
 
 from lexigram.workflow.durable import StepTerms
-from lexigram.workflow.durable.orchestrated.flow import read, written
-from lexigram.workflow.durable.orchestrated.graph import GraphFlow
-from lexigram.workflow.durable.orchestrated.pipeline import PipelineFlow
+from lexigram.workflow.durable.orchestrated._graph import GraphFlow
+from lexigram.workflow.durable.orchestrated._pipeline import PipelineFlow
+from lexigram.workflow.durable.orchestrated.flow import read, write
 from lexigram.workflow.pipeline import ConditionalStep, FunctionStep, ParallelStep, Pipeline
 
 
 def again(document):
     """As another process would find it."""
-    return read(written(document, "a test"))
+    return read(write(document, "a test"))
 
 
 async def walked(flow, given, order):
@@ -48,7 +48,7 @@ def test_a_graph_moved_node_by_node_ends_as_one_in_one_process(shape, config, or
         flow = GraphFlow("random", build(shape, log, config=config), StepTerms(), {}, ())
         document, turns, done = await walked(flow, "x", order)
         state = end_state(expected)
-        assert flow.shown(document) == {k: v for k, v in state.items() if k[:1] != "_"}
+        assert flow.show(document) == {k: v for k, v in state.items() if k[:1] != "_"}
         assert done == log
         assert sorted(log) == sorted(result.node_name for result in expected.node_results)
         assert turns < len(flow.plan().steps)
@@ -100,7 +100,7 @@ def test_a_pipeline_moved_step_by_step_gives_what_one_in_one_process_gives(make,
         expected = (await make(one).execute({"k": 1})).unwrap()
         flow = PipelineFlow("random", make(log), StepTerms(), {}, ())
         document, turns, _ = await walked(flow, {"k": 1}, order)
-        assert flow.shown(document)["results"] == expected.step_results
+        assert flow.show(document)["results"] == expected.step_results
         assert sorted(log) == sorted(one)
         assert turns < len(flow.plan().steps)
 

@@ -5,9 +5,9 @@ import logging
 import anyio
 import pytest
 from attrs import frozen
-from tests.aborts import each_abort
+from tests.failures import TIME_LIMIT, WAYS_TO_FAIL, never_return
 
-from lexigram.concurrency import CallAbortedError
+from lexigram.concurrency import CallAbortedError, CallTimeoutError
 from lexigram.contracts.core.hooks import HookPriority, HookRegistryProtocol
 from lexigram.hooks import HookRegistry
 
@@ -212,27 +212,44 @@ def test_clear_forgets_one_hook_or_all(hooks):
     assert hooks.names() == []
 
 
-@each_abort
-async def test_an_action_that_is_aborted_is_logged_and_the_others_run(hooks, caplog, abort):
+@pytest.mark.parametrize("fail", WAYS_TO_FAIL)
+async def test_an_action_that_fails_in_any_way_is_logged_and_the_others_run(hooks, caplog, fail):
     calls: list[int] = []
 
     async def broken(**_):
-        raise abort()
+        await fail()
 
-    hooks.register_action("x", broken)
+    hooks.register_action("x", broken, timeout=TIME_LIMIT)
     hooks.register_action("x", lambda **_: calls.append(1))
     await hooks.call_action("x")
 
     assert calls == [1]
     [record] = caplog.records
-    assert record.exc_info[0] is CallAbortedError
+    assert issubclass(record.exc_info[0], Exception)
 
 
-@each_abort
-async def test_a_filter_that_is_aborted_is_an_error_for_its_caller(hooks, abort):
+@pytest.mark.parametrize("fail", WAYS_TO_FAIL)
+async def test_a_filter_that_fails_in_any_way_is_an_error_for_its_caller(hooks, fail):
     async def broken(value):
-        raise abort()
+        await fail()
 
-    hooks.register_filter("x", broken)
-    with pytest.raises(CallAbortedError):
+    hooks.register_filter("x", broken, timeout=TIME_LIMIT)
+    with pytest.raises((ValueError, CallAbortedError, CallTimeoutError)):
         await hooks.apply_filter("x", 1)
+
+
+async def test_decorators_and_handlers_of_payloads_take_a_time_limit_too(hooks, caplog):
+    @hooks.action("x", timeout=TIME_LIMIT)
+    async def hang(**_):
+        await never_return()
+
+    @hooks.filter("x", timeout=TIME_LIMIT)
+    async def hang_too(value):
+        await never_return()
+
+    hooks.on(Paid, hang_too, timeout=TIME_LIMIT)
+    await hooks.call_action("x")
+    await hooks.emit(Paid(amount=1))
+    with pytest.raises(CallTimeoutError, match="hang_too took more than"):
+        await hooks.apply_filter("x", 1)
+    assert [record.exc_info[0] for record in caplog.records] == [CallTimeoutError] * 2

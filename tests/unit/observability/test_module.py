@@ -267,7 +267,7 @@ async def test_health_tells_that_figures_are_left_out():
         health = await health_of(app)
     assert (health.status, health.error) == (
         HealthStatus.DEGRADED,
-        "figures are left out of paid",
+        "values are dropped of paid",
     )
 
 

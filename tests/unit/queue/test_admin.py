@@ -29,9 +29,9 @@ from lexigram.queue.admin.handlers import (
     QueueDepthWidgetHandler,
 )
 from lexigram.queue.admin.renderer import PackageWidgetRenderer
-from lexigram.queue.control import BusControl
-from lexigram.queue.dead_letters import DeadLetters
-from lexigram.queue.dlq import BusDeadLetters
+from lexigram.queue.operations.control import BusControl
+from lexigram.queue.operations.dead_letters import DeadLetters
+from lexigram.queue.operations.dlq import BusDeadLetters
 from lexigram.queue.options import DeadLetterPolicy
 from lexigram.tasks import JobDeadLetters, TasksConfig, TasksModule
 from lexigram.testing import wait_until

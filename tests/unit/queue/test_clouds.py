@@ -5,7 +5,7 @@ import pytest
 
 from lexigram.contracts.core.health import HealthStatus
 from lexigram.contracts.queue import QueueError
-from lexigram.queue.backends.clouds import health_of, json_object, translated, unless
+from lexigram.queue.backends.clouds import health_of, json_object, translate_errors, unless
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ def is_foreign(error):
 @pytest.mark.parametrize("error", [ForeignError("x"), TimeoutError(), OSError(), ValueError("x")])
 def test_errors_of_client_and_network_become_ours_with_their_cause(error):
     with pytest.raises(QueueError, match="ours") as caught:
-        with translated(is_foreign, lambda _: QueueError("ours")):
+        with translate_errors(is_foreign, lambda _: QueueError("ours")):
             raise error
     assert caught.value.__cause__ is error
 
@@ -31,14 +31,14 @@ def test_errors_of_client_and_network_become_ours_with_their_cause(error):
 @pytest.mark.parametrize("error", [QueueError("already"), KeyError("a bug of ours")])
 def test_errors_of_ours_and_of_nobody_pass_as_they_are(error):
     with pytest.raises(type(error)) as caught:
-        with translated(is_foreign, lambda _: QueueError("ours")):
+        with translate_errors(is_foreign, lambda _: QueueError("ours")):
             raise error
     assert caught.value is error
 
 
 async def test_a_cancellation_passes_through_a_translation():
     with anyio.move_on_after(0) as scope:
-        with translated(is_foreign, lambda _: QueueError("ours")):
+        with translate_errors(is_foreign, lambda _: QueueError("ours")):
             await anyio.sleep_forever()
     assert scope.cancelled_caught
 

@@ -7,22 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lexigram import clock
 from lexigram.contracts.queue import (
     BusMessage,
     DeadLetterEntry,
     DeadLetterReason,
     DeliveryGuarantee,
 )
-from lexigram.queue import envelope
+from lexigram.contracts.queue.headers import UNREADABLE
+from lexigram.queue.runtime import envelope
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+IDS = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=20)
 NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=10).filter(
     lambda name: not name.lower().startswith(("ce-", "ce_", "dead-"))
 )
 MESSAGES = st.builds(
     BusMessage,
-    id=TEXT.filter(bool),
-    topic=TEXT.filter(bool),
+    id=IDS,
+    topic=IDS,
     payload=st.binary(max_size=50),
     headers=st.dictionaries(NAMES, TEXT, max_size=4),
     timestamp=st.floats(0, 4e9),
@@ -103,13 +106,116 @@ def test_foreign_consumers_read_the_standard_names():
     assert native["ce-time"] == "1970-01-01T00:00:00.500000+00:00"
 
 
-@pytest.mark.parametrize("value", ["abc", "nan", "inf", "", b"\xff"])
-def test_a_header_that_cannot_be_read_counts_as_missing(value):
-    names = ["ce-lexttl", "ce-lexpriority", "ce-lexretries", "ce-lexmaxretries", "ce-lexguarantee"]
-    native = dict.fromkeys([*names, "ce-lextimestamp", "ce-time"], value)
-    got = envelope.from_headers(native, b"", topic="t", fallback_id="1")
+@pytest.mark.parametrize(
+    "value", ["abc", "nan", "inf", "1e300", "9" * 5000, b"\xff", 2**80, {}, []]
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ce-lexttl",
+        "ce-lexpriority",
+        "ce-lexretries",
+        "ce-lexmaxretries",
+        "ce-lexguarantee",
+        "ce-lextimestamp",
+        "ce-time",
+    ],
+)
+def test_a_header_that_cannot_be_read_is_named_and_its_field_has_the_default(time, name, value):
+    got = envelope.from_headers({name: value}, b"", topic="t", fallback_id="1")
     assert (got.ttl, got.priority, got.retry_count, got.max_retries) == (None, 0, 0, 3)
     assert got.delivery_guarantee is DeliveryGuarantee.AT_LEAST_ONCE
+    assert got.timestamp == clock.timestamp()
+    assert got.headers[UNREADABLE].startswith(f"{name} ")
+
+
+@pytest.mark.parametrize("value", ["-1", "1.5", str(2**31), str(2**63)])
+@pytest.mark.parametrize("name", ["ce-lexretries", "ce-lexmaxretries"])
+def test_a_count_is_a_whole_number_of_31_bits(name, value):
+    got = envelope.from_headers({name: value}, b"", topic="t", fallback_id="1")
+    assert (got.retry_count, got.max_retries) == (0, 3)
+    assert name in got.headers[UNREADABLE]
+
+
+@pytest.mark.parametrize("text", ["a\0b", "a\nb", "x" * 10_000])
+def test_an_id_and_a_topic_that_could_not_be_published_are_not_taken_over(text):
+    native = {"ce-id": text, "ce-lextopic": text}
+    got = envelope.from_headers(native, b"", topic="t", fallback_id="1")
+    assert (got.id, got.topic) == ("1", "t")
+    assert "ce-id" in got.headers[UNREADABLE]
+    assert "ce-lextopic" in got.headers[UNREADABLE]
+
+
+def test_what_cannot_be_read_survives_a_retry_and_is_tried_again_after_a_redrive():
+    native = {"ce-id": "A-1", "ce-lexttl": "soon", "tenant": "7"}
+    got = envelope.from_headers(native, b"", topic="t", fallback_id="x")
+    again = envelope.from_headers(envelope.to_headers(got), b"", topic="t", fallback_id="x")
+    assert again == got
+    back = envelope.redriven(again)
+    assert UNREADABLE not in back.headers
+    after = envelope.from_headers(envelope.to_headers(back), b"", topic="t", fallback_id="x")
+    assert (
+        after.headers
+        == got.headers
+        == {
+            "ce-lexttl": "soon",
+            "tenant": "7",
+            UNREADABLE: "ce-lexttl 'soon'",
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "native",
+    [
+        {str(number): "x" * 100 for number in range(1000)},
+        {str(number): "" for number in range(1001)},
+        {"note": "€" * 22_000},  # in characters it would fit
+    ],
+)
+def test_headers_beyond_all_measure_are_dropped_but_for_those_that_tell_how_to_read_it(native):
+    native |= {"content-type": "text/plain", "ordering-key": "k" * 60_000}
+    got = envelope.from_headers(native, b"", topic="t", fallback_id="1")
+    assert set(got.headers) == {"content-type", "ordering-key", UNREADABLE}
+    assert "headers of" in got.headers[UNREADABLE]
+    assert len(got.headers["ordering-key"]) == 1_000  # else a dead letter would have no room either
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, b"\xff\xfe", "\ud800", 10**5000, nested(50_000), object(), memoryview(b"x")],
+    ids=["none", "bytes", "surrogate", "long", "nested", "object", "view"],
+)
+def test_a_header_of_any_kind_becomes_text_that_can_be_written_again(value):
+    got = envelope.from_headers({"x": value}, b"", topic="t", fallback_id="1")
+    assert got.headers["x"].encode() is not None
+    entry = envelope.from_dead_headers(
+        {"dead-at": value, "x": value}, b"", topic="t", fallback_id="1"
+    )
+    assert entry.message.headers["x"].encode() is not None
+    assert UNREADABLE not in got.headers
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "1e300", "-1", "x", "9" * 5000])
+def test_the_facts_of_a_dead_letter_that_cannot_be_read_have_their_defaults(time, value):
+    native = dict.fromkeys(["dead-at", "dead-retries", "dead-attempts", "dead-reason"], value)
+    entry = envelope.from_dead_headers(native, b"", topic="t", fallback_id="1")
+    assert (entry.retry_count, entry.attempts) == (0, 0)
+    assert entry.reason is DeadLetterReason.REJECTED
+    assert entry.failed_at.timestamp() == clock.timestamp()
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "1e300", "-5", "soon", ""])
+def test_a_time_that_cannot_be_read_delays_nothing(value):
+    assert envelope.delay_of(BusMessage(headers={"deliver-at": value})) == 0.0
+    assert envelope.due_of(BusMessage(headers={"deliver-at": value})) == 0.0
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))

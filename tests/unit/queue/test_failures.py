@@ -3,6 +3,7 @@
 import anyio
 import attrs
 import pytest
+from tests.retries import HOPELESS
 
 from lexigram.contracts.core.errors import ConfigurationError
 from lexigram.contracts.queue import (
@@ -130,22 +131,6 @@ async def test_a_crash_uses_up_no_retries(open_queue):
     await doomed.subscribe("t", handle)
     await wait_until(lambda: counts)
     assert counts == [0]
-
-
-async def test_a_message_that_kills_its_consumers_becomes_a_dead_letter(open_queue):
-    queue = await open_queue(max_deliveries=2)
-    handled = []
-    await queue.driver.declare("t", "default")
-    await queue.publish("t", BusMessage(id="bad", payload=1))
-    for _ in range(2):
-        held = await queue.driver.receive("t", "default", limit=1, wait=1)
-        await queue.driver.release_many(held)
-    await queue.subscribe("t", remember(handled))
-    await wait_until(lambda: dead_of(queue))
-    (entry,) = dead_of(queue)
-    assert (entry.reason, entry.attempts) == (DeadLetterReason.POISON, 0)
-    assert "delivered 3 times" in entry.error
-    await still_alive(queue, handled)
 
 
 async def test_an_undecodable_body_becomes_a_dead_letter_at_once(queue):
@@ -415,3 +400,24 @@ async def test_a_rate_limit_holds_the_handlers_back(open_queue, time):
     await wait_until(lambda: len(handled) == 2)
     await anyio.wait_all_tasks_blocked()
     assert len(handled) == 2
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+@pytest.mark.parametrize("make", HOPELESS)
+async def test_an_error_that_is_not_retryable_is_a_dead_letter_after_one_attempt(
+    open_queue, make, batch_size
+):
+    queue, calls = await open_queue(), []
+    policy = RetryPolicy(max_retries=3, base=0.0, cap=0.0, publish_to="exhausted")
+
+    async def fail(_):
+        calls.append(1)
+        raise make()
+
+    options = ConsumerOptions(topics=("t",), retry=policy, batch_size=batch_size)
+    await queue.consume(options, fail)
+    await queue.publish("t", BusMessage(id="bad", payload=1, max_retries=5))
+    await wait_until(lambda: dead_of(queue))
+    (entry,) = dead_of(queue)
+    assert (entry.reason, entry.attempts, len(calls)) == (DeadLetterReason.NOT_RETRYABLE, 1, 1)
+    assert entry.error.startswith(type(make()).__name__)

@@ -3,12 +3,24 @@
 import asyncio
 import logging
 
+import anyio.lowlevel
+import attrs
 import pytest
-from tests.failures import TIME_LIMIT, WAYS_TO_FAIL
+from tests.failures import (
+    TIME_LIMIT,
+    WAYS_TO_FAIL,
+    WAYS_TO_FAIL_IN_A_TASK,
+    WAYS_TO_RAISE,
+    WAYS_TO_RAISE_NOW,
+    block_the_loop,
+)
 
+from lexigram.contracts.admin import StatContent, WidgetDefinition, WidgetParams
 from lexigram.contracts.core.health import HealthStatus
+from lexigram.contracts.core.result import Ok
 from lexigram.contracts.queue import BusMessage, DeadLetterReason, DeliveryGuarantee
 from lexigram.queue import ConsumerOptions, RetryPolicy
+from lexigram.queue.admin.renderer import PackageWidgetRenderer
 from lexigram.queue.backends.memory import MemoryDriver
 from lexigram.queue.core.pipeline import MiddlewareBase
 from lexigram.queue.errors import ReplyTimeoutError
@@ -33,7 +45,7 @@ def options(**settings):
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-@pytest.mark.parametrize("fail", WAYS_TO_FAIL)
+@pytest.mark.parametrize("fail", WAYS_TO_FAIL_IN_A_TASK)
 async def test_a_failing_handler_is_retried_then_dead_lettered_and_others_are_handled(
     open_queue, caplog, fail, concurrency
 ):
@@ -60,7 +72,7 @@ async def test_a_failing_handler_is_retried_then_dead_lettered_and_others_are_ha
     assert (await queue.health_check()).status is HealthStatus.HEALTHY
 
 
-@pytest.mark.parametrize("fail", WAYS_TO_FAIL)
+@pytest.mark.parametrize("fail", WAYS_TO_FAIL_IN_A_TASK)
 async def test_a_failing_batch_handler_is_retried_then_dead_lettered(open_queue, caplog, fail):
     queue, attempts, handled = await open_queue(), [], []
 
@@ -79,7 +91,7 @@ async def test_a_failing_batch_handler_is_retried_then_dead_lettered(open_queue,
     assert len(tracebacks(caplog)) == 2
 
 
-@pytest.mark.parametrize("fail", WAYS_TO_FAIL)
+@pytest.mark.parametrize("fail", WAYS_TO_FAIL_IN_A_TASK)
 @pytest.mark.parametrize("batch_size", [1, 10])
 async def test_at_most_once_a_failing_handler_loses_its_message_only(
     open_queue, caplog, fail, batch_size
@@ -103,7 +115,7 @@ async def test_at_most_once_a_failing_handler_loses_its_message_only(
     assert "at most once" in caplog.text
 
 
-@pytest.mark.parametrize("fail", WAYS_TO_FAIL)
+@pytest.mark.parametrize("fail", WAYS_TO_FAIL_IN_A_TASK)
 async def test_failing_middleware_is_a_failure_of_the_handler(open_queue, caplog, fail):
     class Failing(MiddlewareBase):
         async def process(self, message, next_handler):
@@ -123,7 +135,41 @@ async def test_failing_middleware_is_a_failure_of_the_handler(open_queue, caplog
     assert tracebacks(caplog)
 
 
-@pytest.mark.parametrize("fail", WAYS_TO_FAIL)
+raise_now = []
+
+
+@attrs.frozen
+class Order:
+    number: int = attrs.field()
+
+    @number.validator
+    def check(self, _, number):
+        if number == 0:
+            raise_now[0]()
+
+
+@pytest.mark.parametrize("batch_size", [1, 10])
+@pytest.mark.parametrize("fail", WAYS_TO_RAISE_NOW)
+async def test_a_payload_whose_class_fails_is_a_dead_letter_and_others_are_handled(
+    open_queue, fail, batch_size
+):
+    queue, handled = await open_queue(), []
+    raise_now[:] = [fail]
+
+    async def handle(given):
+        given = given if isinstance(given, list) else [given]
+        handled.extend(message.payload for message in given)
+
+    await queue.driver.declare("t", "default")
+    for number in range(3):
+        await queue.publish("t", BusMessage(id=f"m{number}", payload={"number": number}))
+    await queue.consume(options(batch_size=batch_size, concurrency=1, payload_type=Order), handle)
+    await wait_until(lambda: handled == [Order(1), Order(2)] and dead_of(queue))
+    (entry,) = dead_of(queue)
+    assert (entry.message.id, entry.reason) == ("m0", DeadLetterReason.UNDECODABLE)
+
+
+@pytest.mark.parametrize("fail", WAYS_TO_FAIL_IN_A_TASK)
 async def test_a_failing_handler_of_requests_answers_the_next_request(open_queue, fail):
     queue = await open_queue()
 
@@ -138,24 +184,50 @@ async def test_a_failing_handler_of_requests_answers_the_next_request(open_queue
     assert (await queue.request("t", BusMessage(payload="good"), timeout=30)).payload == "yes"
 
 
-async def test_a_handler_that_cancels_its_own_task_fails_that_message_only(open_queue, caplog):
+@pytest.mark.parametrize("batch_size", [1, 10])
+async def test_a_handler_that_cancels_its_own_task_and_returns_spares_the_next_message(
+    open_queue, batch_size
+):
     queue, handled = await open_queue(), []
 
+    async def handle(given):
+        await anyio.lowlevel.checkpoint()
+        for message in given if isinstance(given, list) else [given]:
+            handled.append(message.id)
+            if message.id == "bad":
+                asyncio.current_task().cancel()
+
+    await queue.consume(options(concurrency=1, handler_timeout=None, batch_size=batch_size), handle)
+    for name in ("bad", "good"):
+        await queue.publish("t", BusMessage(id=name, payload=1, max_retries=0))
+    await wait_until(lambda: handled == ["bad", "good"])
+    assert not dead_of(queue)
+    assert (await queue.health_check()).status is HealthStatus.HEALTHY
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+async def test_a_handler_that_blocks_the_loop_past_its_lease_loses_no_message(
+    open_queue, concurrency
+):
+    lease = 0.2
+    queue, handled = await open_queue(visibility_timeout=lease), []
+
     async def handle(message):
-        if message.id == "bad":
-            asyncio.current_task().cancel()
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await anyio.lowlevel.checkpoint()
+        if message.id == "slow":
+            block_the_loop(lease)
         handled.append(message.id)
 
-    await queue.consume(options(concurrency=1, handler_timeout=None), handle)
-    await queue.publish("t", BusMessage(id="bad", payload=1, max_retries=0))
-    await queue.publish("t", BusMessage(id="good", payload=1))
-    await wait_until(lambda: dead_of(queue) and handled == ["good"])
-    assert tracebacks(caplog)
+    consumer = await queue.consume(options(concurrency=concurrency, handler_timeout=None), handle)
+    for name in ("slow", "one", "two"):
+        await queue.publish("t", BusMessage(id=name, payload=1))
+    await wait_until(lambda: set(handled) == {"slow", "one", "two"} and not consumer.in_flight)
+    assert not dead_of(queue)
+    assert consumer.is_running
 
 
-async def test_a_hook_that_raises_a_base_exception_does_not_end_the_consumer(open_queue, caplog):
+@pytest.mark.parametrize("fail", WAYS_TO_RAISE)
+async def test_a_failing_listener_of_the_bus_does_not_end_the_consumer(open_queue, caplog, fail):
     class Hooks:
         def has_action(self, name):
             return name == "message.consumed"
@@ -164,7 +236,7 @@ async def test_a_hook_that_raises_a_base_exception_does_not_end_the_consumer(ope
             return False
 
         async def call_action(self, name, **facts):
-            raise SystemExit(1)
+            await fail()
 
     queue, handled = await open_queue(), []
     queue.set_hook_registry(Hooks())
@@ -240,3 +312,28 @@ async def test_a_worker_that_fails_beside_the_handler_hands_its_message_back(
     await queue.publish("t", BusMessage(payload=1))
     await wait_until(lambda: handled == [1])
     assert not failures
+
+
+@pytest.mark.parametrize("fail", WAYS_TO_FAIL)
+async def test_a_widget_that_fails_in_any_way_is_an_err_and_the_others_are_drawn(fail, caplog):
+    class Broken:
+        async def get_data(self, params):
+            await fail()
+
+    class Fine:
+        async def get_data(self, params):
+            return Ok(StatContent(()))
+
+    class Resolver:
+        async def resolve_optional(self, kind):
+            return kind()
+
+    widgets = {
+        name: (WidgetDefinition(name, name, "metrics", "/"), kind)
+        for name, kind in (("broken", Broken), ("fine", Fine))
+    }
+    renderer = PackageWidgetRenderer("shop", widgets, timeout=TIME_LIMIT)
+    failed = await renderer.render("broken", WidgetParams(), Resolver())
+    assert "widget 'broken' failed" in str(failed.unwrap_err())
+    assert (await renderer.render("fine", WidgetParams(), Resolver())).is_ok()
+    assert tracebacks(caplog)

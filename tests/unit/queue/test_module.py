@@ -28,9 +28,9 @@ from lexigram.queue import (
     QueueProvider,
     UnknownDriverError,
 )
+from lexigram.queue.backends.libraries import require_library
 from lexigram.queue.backends.memory import MemoryDriver
 from lexigram.queue.core.pipeline import MiddlewareBase
-from lexigram.queue.drivers.libraries import require_library
 from lexigram.queue.errors import QueueLibraryError
 from lexigram.testing import wait_until
 from lexigram.testing.fakes import FakeTracer

@@ -7,8 +7,9 @@ import pytest
 from lexigram.contracts.core.health import HealthStatus
 from lexigram.contracts.queue import BusMessage, QueueError
 from lexigram.queue import BusQueue, ConsumerOptions
-from lexigram.queue import subscription as subscription_module
 from lexigram.queue.backends.memory import MemoryDriver
+from lexigram.queue.errors import QueueLibraryError
+from lexigram.queue.runtime import subscription as subscription_module
 from lexigram.testing import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -150,6 +151,19 @@ async def test_a_broker_that_does_not_come_is_an_error(shaky):
     with pytest.raises(QueueError, match="gone"):
         await queue.connect(wait=0.05)
     await queue.close()
+
+
+async def test_a_broker_is_not_waited_for_where_no_further_attempt_can_help(shaky):
+    queue, attempts = BusQueue(shaky), []
+
+    async def connect():
+        attempts.append(1)
+        raise QueueLibraryError("aiokafka is not installed")
+
+    shaky.connect = connect
+    with pytest.raises(QueueLibraryError):
+        await queue.connect(wait=60.0)
+    assert attempts == [1]
 
 
 async def test_an_error_that_no_driver_should_raise_does_not_stop_the_consumer(open_queue, shaky):

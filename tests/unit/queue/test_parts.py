@@ -6,13 +6,15 @@ import re
 from importlib.metadata import entry_points, metadata
 from pathlib import Path
 
+import anyio.lowlevel
 import pytest
 
-from lexigram.contracts.queue import BusMessage, Capability, QueueFullError
+from lexigram.contracts.queue import BusMessage, Capability, QueueFullError, limits
 from lexigram.queue import BatchedPublisher, DeadLetterQueue, InMemoryQueue, MessagePipeline
 from lexigram.queue.backends.memory import MemoryBroker
 from lexigram.queue.core.pipeline import MiddlewareBase
-from lexigram.queue.messages import with_payload
+from lexigram.queue.runtime.payloads import with_payload
+from lexigram.serialization import SerializationError
 
 pytestmark = pytest.mark.anyio
 
@@ -49,6 +51,24 @@ def driver_capabilities():
         )
         for column, name in enumerate(names)
     }
+
+
+def test_the_page_of_the_drivers_has_the_bounds_of_a_message():
+    rows = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", TABLE.read_text(), re.MULTILINE))
+    known = {
+        "topic": limits.MAX_NAME_BYTES,
+        "group, ordering_key, fairness_key": limits.MAX_NAME_BYTES,
+        "id": limits.MAX_ID_BYTES,
+        "priority": limits.MAX_PRIORITY,
+        "max_retries": limits.MAX_RETRIES,
+        "delay, ttl": limits.MAX_SECONDS,
+        "timestamp, header deliver-at": limits.MAX_TIMESTAMP,
+        "headers": limits.MAX_HEADER_NAME_BYTES,
+    }
+    for field, most in known.items():
+        assert re.search(rf"to {most}\b", rows[field]), field
+    assert f"at most {limits.MAX_HEADERS};" in rows["headers"]
+    assert f"together {limits.MAX_HEADERS_BYTES} bytes" in rows["headers"]
 
 
 def test_the_page_of_the_drivers_says_what_the_code_declares():
@@ -97,6 +117,28 @@ async def test_a_flush_keeps_and_raises_what_was_not_confirmed():
     publisher.clear()
     assert publisher.pending == []
     await queue.close()
+
+
+async def test_a_flush_that_cannot_encode_a_payload_keeps_the_messages_beside_it():
+    """They were taken for published, and were in no queue."""
+    async with InMemoryQueue() as queue:
+        publisher = BatchedPublisher(queue)
+        publisher.stage("t", BusMessage(id="good", payload=1))
+        publisher.stage("t", BusMessage(id="bad", payload={"a": object()}))
+        with pytest.raises(SerializationError):
+            await publisher.flush()
+        assert [one.message.id for one in publisher.pending] == ["good", "bad"]
+
+
+async def test_a_flush_that_is_cancelled_keeps_what_was_not_confirmed(monkeypatch):
+    async with InMemoryQueue() as queue:
+        publisher = BatchedPublisher(queue)
+        publisher.stage("t", BusMessage(id="m"))
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            monkeypatch.setattr(queue, "publish_many", lambda *_: anyio.lowlevel.checkpoint())
+            await publisher.flush()
+        assert [one.message.id for one in publisher.pending] == ["m"]
 
 
 async def test_a_pipeline_can_be_run_by_hand():

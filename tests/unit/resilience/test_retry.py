@@ -4,6 +4,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.retries import HOPELESS
 
 from lexigram.contracts.core.errors import ConfigurationError
 from lexigram.contracts.infra.resilience import (
@@ -304,3 +305,20 @@ def test_without_jitter_the_first_wait_is_the_base_delay_unless_capped(config):
 
     first = delay_after(config, 1, lambda: 1.0)
     assert first == pytest.approx(min(config.base_delay, config.max_delay))
+
+
+@pytest.mark.parametrize("make", HOPELESS)
+async def test_an_error_that_is_not_retryable_is_raised_after_one_attempt(make):
+    error = make()
+    call = Flaky(error)
+    with pytest.raises(type(error)) as caught:
+        await policy(max_attempts=3, retry_on=(Exception,)).execute(call)
+    assert (caught.value, call.calls) == (error, 1)
+
+
+@pytest.mark.parametrize("make", HOPELESS)
+async def test_an_error_that_is_not_retryable_ends_the_attempts_after_others(make):
+    call = Flaky(OSError(), make())
+    with pytest.raises(type(make())):
+        await policy(max_attempts=5).execute(call)
+    assert call.calls == 2

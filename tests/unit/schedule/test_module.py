@@ -102,7 +102,7 @@ async def test_a_stop_waits_for_the_callback_that_runs(tmp_path):
     assert ended
 
 
-async def test_a_process_that_only_looks_fires_nothing(tmp_path):
+async def test_a_process_that_runs_no_schedules_fires_nothing(tmp_path):
     sql = SqlModule.configure(SqlConfig(url=f"sqlite:///{tmp_path}/a.db"))
     config = ScheduleConfig(run=False)
     async with app(sql, ScheduleModule.configure(config, schedules=[often])) as running:

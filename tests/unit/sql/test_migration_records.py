@@ -9,7 +9,7 @@ import pytest
 from lexigram.sql import MigrationSetupError
 from lexigram.sql.migrate import Migrations, history, installed, installed_migrations, upgrade_sql
 from lexigram.sql.migrate.fresh import metadata_of
-from lexigram.sql.migrate.installed import chosen, in_order
+from lexigram.sql.migrate.installed import in_order, select
 
 _names = count(1)
 
@@ -49,10 +49,10 @@ def test_the_core_comes_first_then_what_is_required_then_names():
 
 def test_only_one_brings_what_it_requires_at_any_distance():
     records = in_order([record("c", "b"), record("b", "a"), record("a"), record("z")])
-    assert [item.distribution for item in chosen(records, "c")] == ["a", "b", "c"]
-    assert chosen(records, None) == records
+    assert [item.distribution for item in select(records, "c")] == ["a", "b", "c"]
+    assert select(records, None) == records
     with pytest.raises(MigrationSetupError, match="no installed distribution 'x'") as caught:
-        chosen(records, "x")
+        select(records, "x")
     assert caught.value.hint == "there are: a, z, b, c"
 
 

@@ -7,13 +7,29 @@ from pathlib import Path
 import pytest
 import rooms
 
-from lexigram.sql.placeholders import numbered
+from lexigram.sql.placeholders import number_placeholders
 
 NUMBERED = re.compile(r"\?\d")
 
 
 def test_every_placeholder_gets_its_number_on_postgresql():
-    assert numbered("SELECT ?, '?' WHERE a ?? ?") == "SELECT $1, '?' WHERE a ? $2"
+    assert number_placeholders("SELECT ?, '?' WHERE a ?? ?") == "SELECT $1, '?' WHERE a ? $2"
+
+
+@pytest.mark.parametrize(
+    ("sql", "numbered"),
+    [
+        ("SELECT $a$ ? $b$ ? $a$, ?", "SELECT $a$ ? $b$ ? $a$, $1"),
+        ("SELECT $$ ? $$, ?", "SELECT $$ ? $$, $1"),
+        # a name may have $ in it; a tag begins like a name
+        ("SELECT a$b$ FROM t WHERE a$b$ = ?", "SELECT a$b$ FROM t WHERE a$b$ = $1"),
+        ("SELECT ?, $1$ ?", "SELECT $1, $1$ $2"),
+        # PostgreSQL refuses it, and names the place
+        ("SELECT ?, $a$ ? $b$", "SELECT $1, $a$ ? $b$"),
+    ],
+)
+def test_a_placeholder_in_a_dollar_quoted_text_is_text(sql, numbered):
+    assert number_placeholders(sql) == numbered
 
 
 # sqlite3 of Python 3.12.0 to 3.12.3 takes ?1 for a name and warns at each value of a sequence.

@@ -443,6 +443,18 @@ async def test_the_settings_of_the_file_are_made(file_config, level):
         ("sqlite:///app.db?mode=ro", "does not take: mode"),
         ("postgresql://host", "names no database"),
         ("postgresql://u:hunter2@host:port/name", "not a database URL"),
+        ("postgresql://u:hunter2@host:99999/name", "has the port 99999"),
+        ("postgresql://u:hunter2@host:-1/name", "has the port -1"),
+        ("postgresql://u:hunter2@host:0/name", "has the port 0"),
+        ("postgresql://u:hunter2@[::1/name", "not a database URL"),
+        ("postgresql://u:hunter2\ud800@host/name", "not a database URL"),
+        ("postgresql://u:hunter2@ho\0st/name", "not a database URL"),
+        ("postgresql://u:hunter2@host/na%00me", "not a database URL"),
+        (f"postgresql://u:hunter2@{'h' * 64}/name", "not a database URL"),
+        ("postgresql://u:hunter2@../name", "not a database URL"),
+        ("sqlite:///a\0b", "not a database URL"),
+        ("sqlite:///\ud800", "not a database URL"),
+        ("sqlite:////", "names the folder"),
     ],
 )
 def test_a_wrong_url_is_explained_without_its_password(url, says):

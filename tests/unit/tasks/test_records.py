@@ -4,7 +4,7 @@ from dataclasses import fields
 from uuid import RFC_4122, UUID
 
 from lexigram.contracts.infra.tasks import Job
-from lexigram.tasks.records import DEFAULTS, job_of, new_id
+from lexigram.tasks._records import DEFAULTS, job_of, new_id
 
 
 def test_a_job_of_its_values_is_the_job_that_the_constructor_makes():

@@ -5,6 +5,7 @@ from contextvars import ContextVar
 import anyio
 import anyio.lowlevel
 import pytest
+from tests.retries import HOPELESS
 
 from lexigram.contracts.infra.tasks import JobStatus, TaskQueueError
 from lexigram.events import EventBus
@@ -579,3 +580,19 @@ async def test_a_queue_that_cannot_lease_is_worked_off_too():
         await wait_until(failed)
         await wait_until(lambda: len(seen) == 5)
     assert sorted(seen) == list(range(5))
+
+
+@pytest.mark.parametrize("make", HOPELESS)
+async def test_an_error_that_is_not_retryable_ends_the_job_after_one_attempt(queue, make):
+    attempts = []
+
+    @job("bad", retry=NOW)
+    async def bad(context: JobContext):
+        attempts.append(context.attempt)
+        raise make()
+
+    async with working(queue, {"bad": bad}):
+        result = await ended(queue, "bad", max_retries=3)
+    assert attempts == [1]
+    assert (result.status, result.reason) == (JobStatus.FAILED, "aborted")
+    assert result.error.startswith(type(make()).__name__)

@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lexigram.contracts.observability import MetricsProtocol
-from lexigram.testing.fakes import FakeMetrics, Figure
+from lexigram.testing.fakes import FakeMetrics, Measurement
 
 
 def test_fake_metrics_satisfy_the_contract():
@@ -49,7 +49,9 @@ def test_tags_are_copied_when_they_are_taken():
     metrics, tags = FakeMetrics(), {"shop": "a"}
     metrics.increment("orders", tags=tags)
     tags["shop"] = "b"
-    assert metrics.figures == [Figure(kind="counter", name="orders", value=1.0, tags={"shop": "a"})]
+    assert metrics.measurements == [
+        Measurement(kind="counter", name="orders", value=1.0, tags={"shop": "a"})
+    ]
 
 
 def test_misuse_is_described_and_not_raised():

@@ -86,7 +86,7 @@ def test_the_fakes_are_fixtures(run):
             fake_metrics.increment("x")
 
         def test_new_for_each_test_again(fake_metrics):
-            assert fake_metrics.figures == []
+            assert fake_metrics.measurements == []
         """
     )
     result.assert_outcomes(passed=4)
@@ -98,6 +98,8 @@ def test_the_logs_fixture_captures_both_kinds_beside_caplog(run):
         import logging
         from loguru import logger
 
+        level = logging.getLogger().level
+
         def test_logs(logs, caplog):
             logging.getLogger("a").info("one")
             logger.info("two")
@@ -105,7 +107,7 @@ def test_the_logs_fixture_captures_both_kinds_beside_caplog(run):
             assert caplog.messages == ["one"]
 
         def test_after():
-            assert logging.getLogger().level == logging.WARNING
+            assert logging.getLogger().level == level
             assert not any("testing.logs" in type(h).__module__ for h in logging.getLogger().handlers)
         """
     )

@@ -76,9 +76,7 @@ def test_a_missing_reducer():
 
 def test_two_nodes_of_one_name():
     assert refused(lambda: WorkflowBuilder("shop").add_node("a", work).add_node("a", work)) == (
-        "a graph is not in order:\n"
-        "    there are two nodes 'a'\n"
-        "      → give one of them another name"
+        "invalid graph:\n    there are two nodes 'a'\n      → give one of them another name"
     )
 
 

@@ -8,6 +8,7 @@ import anyio.lowlevel
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.retries import HOPELESS
 
 from lexigram.cache import MemoryCache
 from lexigram.config import load_config
@@ -226,7 +227,7 @@ async def test_waiting_for_a_retry_holds_no_slot(monkeypatch):
         if seconds:
             await waiting.wait()
 
-    monkeypatch.setattr("lexigram.workflow.bulk.attempts.anyio.sleep", sleep)
+    monkeypatch.setattr("lexigram.workflow.bulk._attempts.anyio.sleep", sleep)
     tried = []
 
     async def process(items):
@@ -249,7 +250,7 @@ async def test_delays_double(monkeypatch):
     async def sleep(seconds):
         waits.append(seconds)
 
-    monkeypatch.setattr("lexigram.workflow.bulk.attempts.anyio.sleep", sleep)
+    monkeypatch.setattr("lexigram.workflow.bulk._attempts.anyio.sleep", sleep)
 
     async def process(items):
         raise ValueError
@@ -609,3 +610,55 @@ def test_a_circuit_breaker_can_be_described_in_a_file(tmp_path):
     loaded = load_config(BulkOperationConfig, base_path=tmp_path, env={})
     assert loaded.batch_size == 7
     assert loaded.circuit_breaker_config == CircuitBreakerConfig(failure_threshold=2)
+
+
+@pytest.mark.parametrize("way", ["raise", "return"])
+@pytest.mark.parametrize("make", HOPELESS)
+async def test_an_item_whose_error_is_not_retryable_is_tried_once_and_others_as_often_as_said(
+    make, way
+):
+    tried = []
+
+    async def process(items):
+        tried.extend(items)
+        answers = [Err({"bad": make(), "flaky": OSError("down")}.get(i, 0)) for i in items]
+        return [Ok(i) if i == "fine" else answer for i, answer in zip(items, answers, strict=True)]
+
+    async def fail(items):
+        tried.extend(items)
+        raise make()
+
+    operation = BulkOperation(
+        config(retry_attempts=2, batch_size=3), process if way == "return" else fail
+    )
+    (batch,) = await all_of(operation, ["bad", "fine", "flaky"])
+    assert tried.count("bad") == tried.count("fine") == 1
+    assert tried.count("flaky") == (3 if way == "return" else 1)
+    failed = [0, 2] if way == "return" else [0, 1, 2]
+    assert [error.index for error in batch.errors] == failed
+    assert batch.errors[0].error_type == type(make()).__name__
+
+
+@pytest.mark.parametrize("make", HOPELESS)
+async def test_a_reducer_whose_error_is_not_retryable_is_called_once(make):
+    calls = []
+
+    async def fail(so_far, item):
+        calls.append(item)
+        raise make()
+
+    with pytest.raises(type(make())):
+        await bulk_reduce([1], fail, 0, config(retry_attempts=3))
+    assert calls == [1]
+
+
+async def test_many_retries_of_an_item_are_made_and_end():
+    calls = []
+
+    async def process(items):
+        calls.append(items)
+        raise ValueError("no")
+
+    operation = BulkOperation(config(retry_attempts=1100), process)
+    (batch,) = await all_of(operation, [1])
+    assert (len(calls), batch.error_count) == (1101, 1)

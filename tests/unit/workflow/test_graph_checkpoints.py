@@ -17,7 +17,6 @@ from lexigram.serialization import dumps, register
 from lexigram.testing import wait_until
 from lexigram.testing.fakes import FakeClock
 from lexigram.workflow.checkpoint import InMemoryCheckpointStore
-from lexigram.workflow.checkpoint.codec import decode, encode
 from lexigram.workflow.config import GraphConfig
 from lexigram.workflow.errors import (
     CheckpointConflictError,
@@ -28,6 +27,7 @@ from lexigram.workflow.errors import (
     WorkflowVersionMismatchError,
 )
 from lexigram.workflow.graph import WorkflowBuilder
+from lexigram.workflow.runs._codec import decode, encode
 
 pytestmark = pytest.mark.anyio
 
@@ -79,6 +79,31 @@ async def test_a_crash_at_any_node_repeats_no_finished_node(broken):
     final = {k: v for k, v in result.final_state.items() if k != "_history"}
     assert final == {k: v for k, v in undisturbed.final_state.items() if k != "_history"}
     assert result.iterations == 5
+
+
+@pytest.mark.parametrize("beside", [False, True])
+async def test_a_crash_behind_a_fan_out_without_pieces_keeps_what_began_empty(beside):
+    def build(store, *, broken):
+        def join(state):
+            if broken:
+                raise Crash("join")
+            return {"output": [state["found"], state["count"]]}
+
+        builder = WorkflowBuilder("w").reduce("found", "append").reduce("count", "merge")
+        builder.add_node("first", lambda s: {})
+        builder.add_node("a", lambda s: {})
+        builder.add_node("b", lambda s: {"found": [1], "count": {"b": 1}})
+        builder.add_node("join", join).add_edge("first", "a")
+        builder.add_edge("a", "b", each=lambda s: []).add_edge("b", "join")
+        if beside:
+            builder.add_node("e", lambda s: {}).add_edge("first", "e").add_edge("e", "join")
+        return builder.set_entry("first").set_terminal("join").build(checkpoints=store)
+
+    store = InMemoryCheckpointStore()
+    with pytest.raises(Crash):
+        await build(store, broken=True).execute("x", run_id="r")
+    result = (await build(store, broken=False).recover("r")).unwrap()
+    assert result.output == [[], {}]
 
 
 async def test_a_failed_run_is_kept_and_recovered_from_where_it_failed():
@@ -364,4 +389,6 @@ async def test_progress_colours_the_picture():
     progress = await engine.progress("r")
     assert progress == {"a": "done", "b": "failed", "c": "waiting"}
     assert "class n1 failed" in engine.to_mermaid(progress)
-    assert '"b" [shape=box, fillcolor="#f4b6b6", style="filled"];' in engine.to_dot(progress)
+    assert 'n1 [label="b", shape=box, style=filled, fillcolor="#f4b6b6"];' in engine.to_dot(
+        progress
+    )

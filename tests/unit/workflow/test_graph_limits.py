@@ -269,25 +269,30 @@ def test_pictures_show_kinds_conditions_and_ends():
     builder.add_edge("ask", "end", label='so "it" goes').set_entry("gate").set_terminal("end")
     engine = builder.build()
     assert engine.to_mermaid() == (
-        "flowchart TD\n"
+        "flowchart TB\n"
         '    n0{"gate"}\n'
         '    n1[/"ask"/]\n'
         '    n2["end"]\n'
-        "    start((start)) --> n0\n"
+        '    start(("start"))\n'
+        '    stop(("end"))\n'
+        "    start --> n0\n"
         "    n0 -.-> n1\n"
         "    n0 -.-> n2\n"
         '    n1 -->|"so #quot;it#quot; goes"| n2\n'
-        "    stop((end))\n"
         "    n2 --> stop\n"
     )
     assert engine.to_dot() == (
         'digraph "shop" {\n'
         "    rankdir=TB;\n"
-        '    "gate" [shape=diamond, style="bold"];\n'
-        '    "ask" [shape=parallelogram];\n'
-        '    "end" [shape=box, peripheries=2];\n'
-        '    "gate" -> "ask" [style=dashed];\n'
-        '    "gate" -> "end" [style=dashed];\n'
-        '    "ask" -> "end" [label="so \\"it\\" goes"];\n'
+        '    n0 [label="gate", shape=diamond];\n'
+        '    n1 [label="ask", shape=parallelogram];\n'
+        '    n2 [label="end", shape=box];\n'
+        '    start [label="start", shape=circle];\n'
+        '    stop [label="end", shape=circle];\n'
+        "    start -> n0;\n"
+        "    n0 -> n1 [style=dashed];\n"
+        "    n0 -> n2 [style=dashed];\n"
+        '    n1 -> n2 [label="so \\"it\\" goes"];\n'
+        "    n2 -> stop;\n"
         "}\n"
     )

@@ -262,8 +262,66 @@ async def test_a_fan_out_at_run_time_runs_the_target_for_each_piece():
     assert result.final_state["lengths"] == [1, 2, 3]
     assert result.output == 6
     assert "word" not in result.final_state
-    # No piece at all: the edge is not taken.
-    assert (await engine.execute("")).unwrap().output == ""
+    # No piece at all: the join runs, with nothing to sum up.
+    nothing = (await engine.execute("")).unwrap()
+    assert [result.node_name for result in nothing.node_results] == ["split", "sum"]
+    assert (nothing.final_state["lengths"], nothing.output) == ([], 0)
+
+
+def spread(*, pieces, writes=None, condition=None):
+    """a → b for each piece → c → d, beside a → e → c."""
+    return (
+        WorkflowBuilder("spread")
+        .add_node("a", lambda state: {"begun": True})
+        .add_node("b", lambda state: {"found": [state["n"]], "by": {state["n"]: 1}}, writes=writes)
+        .add_node("c", lambda state: {"output": [state.get("found"), state.get("by")]})
+        .add_node("d", lambda state: {"after": state["output"]})
+        .add_node("e", lambda state: {"beside": True})
+        .add_edge("a", "b", each=lambda state: [{"n": n} for n in range(pieces)])
+        .add_edge("b", "c", condition=condition)
+        .add_edge("a", "e")
+        .add_edge("e", "c")
+        .add_edge("c", "d")
+        .reduce("found", "append")
+        .reduce("by", "merge")
+        .reduce("other", "append")
+        .set_entry("a")
+        .set_terminal("d")
+        .build()
+    )
+
+
+async def test_a_join_behind_no_piece_waits_for_the_other_branches_and_runs_once():
+    result = (await spread(pieces=0).execute("x")).unwrap()
+    assert [one.node_name for one in result.node_results] == ["a", "e", "c", "d"]
+    assert result.final_state["after"] == [[], {}]
+    assert result.final_state["other"] == []
+    only = (await spread(pieces=0, writes={"found"}).execute("x")).unwrap()
+    assert only.final_state["after"] == [[], None]
+    assert (await spread(pieces=2).execute("x")).unwrap().final_state["after"] == [
+        [0, 1],
+        {0: 1, 1: 1},
+    ]
+
+
+async def test_conditions_behind_no_piece_are_asked_with_the_state_as_it_is():
+    engine = spread(pieces=0, condition=lambda state: state["found"] == [])
+    result = (await engine.execute("x")).unwrap()
+    assert [one.node_name for one in result.node_results] == ["a", "e", "c", "d"]
+
+
+async def test_a_node_that_hands_out_to_itself_ends_without_pieces():
+    builder = (
+        WorkflowBuilder("self")
+        .add_node("a", lambda state: {"turns": [1]})
+        .add_node("end", lambda state: {"output": len(state["turns"])})
+        .add_edge("a", "a", each=lambda s: [{"x": 1}] if len(s["turns"]) < 3 else [])
+        .add_edge("a", "end")
+        .reduce("turns", "append")
+        .set_entry("a")
+        .set_terminal("end")
+    )
+    assert (await builder.build().execute("x")).unwrap().output == 3
 
 
 async def test_a_terminal_node_ends_its_way_and_other_branches_finish():
@@ -324,6 +382,16 @@ def test_is_active_is_another_name_for_the_condition():
         WorkflowEdge("a", "b", lambda s: True, is_active=lambda s: True)
     with pytest.raises(AttributeError):
         edge.label = "x"
+
+
+async def test_other_errors_of_a_terminal_condition_fail_the_run_and_name_the_node():
+    def broken(state):
+        raise RuntimeError("no")
+
+    builder = graph([("a", "b")]).set_terminal("a", condition=broken)
+    error = (await builder.build().execute("x")).unwrap_err()
+    assert error.node == "a"
+    assert isinstance(error.cause, RuntimeError)
 
 
 async def test_other_errors_of_a_condition_fail_the_run_and_name_the_node():

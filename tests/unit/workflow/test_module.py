@@ -30,7 +30,7 @@ from lexigram.contracts.workflow import (
     WorkflowNodeProtocol,
 )
 from lexigram.di import Module, Provider, module
-from lexigram.di.errors import ProviderError
+from lexigram.di.errors import ContainerValidationError, ProviderError
 from lexigram.hooks import HookRegistry
 from lexigram.result import Err, Ok
 from lexigram.sql import SqlConfig, SqlModule
@@ -51,7 +51,7 @@ from lexigram.workflow import (
 from lexigram.workflow.approval import ApprovalChain, ApprovalNode, ApprovalStep
 from lexigram.workflow.bulk import BulkOperation
 from lexigram.workflow.checkpoint import InMemoryCheckpointStore, SqlCheckpointStore
-from lexigram.workflow.checkpoint.store_none import NoContentCheckpointStore
+from lexigram.workflow.checkpoint._store_none import NoContentCheckpointStore
 from lexigram.workflow.config import ContentCheckpointConfig
 from lexigram.workflow.errors import HumanInputRequiredError, WorkflowNotFoundError
 from lexigram.workflow.events import (
@@ -292,7 +292,7 @@ async def test_a_workflow_whose_service_is_missing_fails_the_start():
 
     needs.__annotations__["missing"] = Missing
     app = Application("x", modules=[WorkflowModule.stub(workflows=[needs])])
-    with pytest.raises(ProviderError, match="nothing provides Missing"):
+    with pytest.raises(ContainerValidationError, match="nothing provides Missing"):
         await app.start()
     await app.stop()
 
@@ -489,7 +489,60 @@ async def test_the_status_of_a_paused_pipeline_shows_which_step_waits():
             await workflows.run("asks")
         status = await workflows.status(pause.value.run_id)
         assert status.steps == {"first": "done", "both": "paused", "last": "waiting"}
-        assert "class n0 completed" in await workflows.picture("asks", run_id=pause.value.run_id)
+        assert "class n0 completed" in await workflows.diagram("asks", run_id=pause.value.run_id)
+
+
+async def test_the_status_of_a_failed_pipeline_shows_which_step_failed():
+    def fail(context):
+        raise ValueError("no")
+
+    steps = [FunctionStep(name, fail if name == "b" else len) for name in "abc"]
+    steps[0] = FunctionStep("a", lambda context: 1)
+    stub = WorkflowModule.stub(workflows=[Pipeline("fails", steps)])
+    async with Application("x", modules=[stub]) as app:
+        workflows = await app.container.resolve(Workflows)
+        assert (await workflows.run("fails", run_id="r")).is_err()
+        status = await workflows.status("r")
+        assert (status.status, "no" in status.error) == ("failed", True)
+        assert status.steps == {"a": "done", "b": "failed", "c": "waiting"}
+
+
+@pytest.mark.parametrize("way", ["Err", "raise"])
+async def test_the_status_of_a_failed_saga_shows_what_failed_and_what_was_undone(way):
+    @workflow("trip")
+    class Trip(AbstractSaga):
+        def __init__(self, store: SagaStoreProtocol) -> None:
+            super().__init__(store)
+
+        def get_id(self):
+            return "trip-1"
+
+        @saga_step(compensation="give_back")
+        async def book(self):
+            return Ok(None)
+
+        @saga_step(compensation="refund", max_retries=0)
+        async def pay(self):
+            return Ok(None)
+
+        @saga_step(max_retries=0)
+        async def fly(self):
+            if way == "Err":
+                return Err("strike")
+            raise ValueError("strike")
+
+        async def give_back(self):
+            return Ok(None)
+
+        async def refund(self):
+            return Err("closed")
+
+    async with Application("x", modules=[WorkflowModule.stub(workflows=[Trip])]) as app:
+        workflows = await app.container.resolve(Workflows)
+        assert (await workflows.run("trip")).is_err()
+        status = await workflows.status("trip-1")
+    assert (status.status, "strike" in status.error) == ("failed", True)
+    assert status.steps == {"book": "undone", "pay": "not undone", "fly": "failed"}
 
 
 async def test_an_unhealthy_store_shows_in_the_health():

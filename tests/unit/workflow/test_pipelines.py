@@ -509,11 +509,13 @@ async def test_pictures_show_dependencies_ways_and_how_a_run_went():
         ],
     )
     dot = pipeline.to_dot()
-    assert dot.startswith('digraph "say \\"hi\\"" {\n    rankdir=LR;\n    node [shape=box];')
-    assert '"a" -> "if";' in dot
+    assert dot.startswith(
+        'digraph "say \\"hi\\"" {\n    rankdir=LR;\n    n0 [label="a", shape=box];'
+    )
+    assert "n0 -> n1;" in dot
     context = (await pipeline.execute()).unwrap()
     picture = pipeline.to_mermaid(context)
     assert "n0 --> n1" in picture
-    assert "n1 -.->|yes| n2" in picture
+    assert 'n1 -.->|"yes"| n2' in picture
     assert "class n0 completed" in picture
     assert "#b7e1cd" in pipeline.to_dot(context)

@@ -1,6 +1,7 @@
 """Runners, instances and histories."""
 
 import pytest
+from tests.retries import HOPELESS
 
 from lexigram.workflow.checkpoint import InMemoryCheckpointStore
 from lexigram.workflow.core import WorkflowDefinition, WorkflowInstance
@@ -141,3 +142,18 @@ def test_an_instance_remembers_the_version_of_its_definition():
     with pytest.raises(WorkflowVersionMismatchError):
         instance.validate_definition_version(WorkflowDefinition("order", ["a", "b"], 3))
     assert WorkflowInstance().instance_id != WorkflowInstance().instance_id
+
+
+@pytest.mark.parametrize("kind", ["graph", "pipeline"])
+@pytest.mark.parametrize("store", [None, InMemoryCheckpointStore])
+@pytest.mark.parametrize("make", HOPELESS)
+async def test_an_error_that_is_not_retryable_is_the_err_of_the_first_attempt(kind, store, make):
+    log, error = [], make()
+    runner = WorkflowRunner(
+        workflows(log, [error, error])[kind],
+        max_retries=3,
+        retry_delay=0,
+        checkpoint=None if store is None else store(),
+    )
+    assert (await runner.run("x")).unwrap_err().cause is error
+    assert log == ["first", "second"]

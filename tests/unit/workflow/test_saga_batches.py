@@ -1,5 +1,8 @@
 """Many sagas, and sagas whose stages are remembered by content."""
 
+import json
+from datetime import UTC, datetime
+
 import pytest
 from tests.crashes import Crash
 
@@ -172,6 +175,25 @@ async def test_only_stages_that_ran_are_undone_and_their_outputs_forgotten():
     assert undone == ["a"]
     assert (await made().execute({"x": 1})).is_err()
     assert [name for name, _ in log] == ["a", "b", "a", "b"]
+
+
+@pytest.mark.parametrize("output", [("a", 1), {"at": datetime(2026, 1, 2, tzinfo=UTC)}, {1: 2}])
+async def test_an_output_is_the_same_the_first_time_and_when_it_is_read(output):
+    checkpoints, log, given = InMemoryContentCheckpointStore(), [], []
+    for number in range(2):
+        saga = ContentAddressedSaga(f"s{number}", checkpoints)
+        saga.add_stage(stage("a", log, lambda _: output))
+        assert (await saga.execute({"x": 1})).is_ok()
+        given.append(saga.outputs["a"])
+    assert len(log) == 1
+    assert given[0] == given[1] == json.loads(json.dumps(output, default=datetime.isoformat))
+
+
+@pytest.mark.parametrize("output", [float("nan"), object(), {"x": {1, 2}}])
+async def test_an_output_that_is_not_json_fails_its_stage(output):
+    saga = ContentAddressedSaga("s", InMemoryContentCheckpointStore())
+    saga.add_stage(stage("a", [], lambda _: output, max_retries=0))
+    assert (await saga.execute({"x": 1})).unwrap_err().step_name == "a"
 
 
 async def test_large_outputs_go_to_blobs_one_for_each_configuration():

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.crashes import Crash
+from tests.retries import HOPELESS
 
 from lexigram.clock import use
 from lexigram.contracts.core.result import Err, Ok
@@ -388,6 +389,31 @@ async def test_a_snapshot_that_is_not_json_is_refused_by_name():
         await saga.execute()
 
 
+async def test_a_snapshot_that_would_come_back_different_is_refused_with_its_path():
+    saga = Trip(World(), InMemorySagaStore())
+    saga.snapshot = lambda: {"x": [{1: 2}]}
+    with pytest.raises(SagaDefinitionError) as refused:
+        await saga.execute()
+    assert "data['snapshot']['x'][0] has the key 1" in str(refused.value)
+
+
+async def test_a_snapshot_with_numbers_beyond_64_bits_comes_back():
+    store = InMemorySagaStore()
+    saga = Trip(World(), store)
+    saga.snapshot = lambda: {"x": 2**70}
+    assert (await saga.execute()).is_ok()
+    _, data = await store.load("trip")
+    assert data["snapshot"] == {"x": 2**70}
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+async def test_a_snapshot_with_a_number_that_is_none_is_refused(number):
+    saga = Trip(World(), InMemorySagaStore())
+    saga.snapshot = lambda: {"x": number}
+    with pytest.raises(SagaDefinitionError, match="cannot be stored"):
+        await saga.execute()
+
+
 # --- owners ---
 
 
@@ -710,3 +736,35 @@ async def test_after_any_crashes_all_is_done_or_all_completed_steps_are_undone(
         assert not left
     else:
         assert len(undone) == len(set(undone))  # never twice, whatever happened
+
+
+@pytest.mark.parametrize("way", ["raise", "return"])
+@pytest.mark.parametrize("make", HOPELESS)
+async def test_an_error_that_is_not_retryable_fails_a_step_and_a_compensation_at_once(make, way):
+    calls = []
+
+    class Bad(AbstractSaga):
+        def get_id(self):
+            return "bad"
+
+        async def fail(self, what):
+            calls.append(what)
+            if way == "return":
+                return Err(make())
+            raise make()
+
+        async def undo(self):
+            return await self.fail("undo")
+
+        @saga_step(compensation="undo", max_retries=3, retry_delay=0.0)
+        async def first(self):
+            calls.append("first")
+
+        @saga_step(max_retries=3, retry_delay=0.0)
+        async def second(self):
+            return await self.fail("second")
+
+    error = (await Bad().execute()).unwrap_err()
+    assert calls == ["first", "second", "undo"]
+    assert isinstance(error, SagaError)
+    assert list(error.compensation_errors) == ["first"]

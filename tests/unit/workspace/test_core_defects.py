@@ -227,7 +227,6 @@ def run_program(tmp_path, boot):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=50,
         check=False,
     )
 

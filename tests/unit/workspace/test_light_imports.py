@@ -40,3 +40,29 @@ def test_contracts_load_only_the_standard_library():
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     ).stdout
     assert loaded.split() == ["lexigram"]
+
+
+def test_the_first_start_imports_no_library_that_it_does_not_use(tmp_path):
+    code = (
+        "import sys, anyio; from lexigram.app import Application\n"
+        "async def main():\n"
+        "    async with Application('empty'): pass\n"
+        "anyio.run(main)\n"
+        "print(*(m for m in ('pydantic', 'pydantic_settings', 'cattrs', 'sqlalchemy', 'typer', "
+        "'loguru', 'opendal', 'yaml', 'difflib') if m in sys.modules))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path
+    ).stdout
+    assert loaded.split() == []
+
+
+def test_what_the_user_imported_before_stays_visible_to_dependency_injector(tmp_path):
+    code = (
+        "import pydantic; from lexigram.di import Container; Container()\n"
+        "import pydantic.fields, sys; print('pydantic' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stdout.split() == ["True"]

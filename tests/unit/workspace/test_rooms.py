@@ -53,3 +53,34 @@ def test_what_only_the_type_checker_reads_is_free(problems):
 
 def test_a_local_name_that_looks_like_a_module_is_not_one(problems):
     assert problems("app/runner.py", "def f(signal):\n    return signal.name\n") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "X = 'SELECT id FROM jobs'\n",
+        "X = '\\nWITH RECURSIVE n(i) AS (SELECT 1) SELECT i FROM n'\n",
+        "def f(table):\n    return f'UPDATE {table} SET state = 1'\n",
+        "def f():\n    run('INSERT OR IGNORE INTO jobs VALUES (1)')\n",
+        "X = 'DELETE FROM jobs'\n",
+        "X = 'EXPLAIN QUERY PLAN UPDATE jobs SET state = 1'\n",
+    ],
+)
+def test_sql_text_belongs_to_stores(problems, text):
+    (problem,) = problems("tasks/worker.py", text)
+    assert problem.endswith(": SQL statements belong to a store")
+    for inside in ("tasks/store_sql.py", "tasks/statements.py", "queue/backends/sql/driver.py"):
+        assert problems(inside, text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "X = 'select a color'\n",
+        "X = 'the UPDATE of a row'\n",
+        "def f():\n    'SELECT is explained here.'\n",
+        "X = 'SELECTED'\n",
+    ],
+)
+def test_prose_is_no_sql_text(problems, text):
+    assert problems("tasks/worker.py", text) == []

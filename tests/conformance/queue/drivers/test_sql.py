@@ -47,8 +47,8 @@ class TestSqliteDriver(SqlSuite):
 @pytest.mark.service("postgresql")
 class TestPostgresDriver(SqlSuite):
     @pytest.fixture
-    def url(self, empty_postgres_url):
-        return empty_postgres_url
+    def url(self, postgres_url):
+        return postgres_url
 
     @pytest.fixture
     async def subject(self, url):

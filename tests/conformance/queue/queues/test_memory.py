@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 
 from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
+from lexigram.contracts.queue.limits import check_message, check_topic
 from lexigram.queue import BusOptions, InMemoryQueue, RetryPolicy
 from lexigram.testing.conformance import conformance_suite
 from lexigram.testing.conformance.queue import QueueCapability, QueueConformance
@@ -43,7 +44,9 @@ class SmallQueue:
         self.connected = False
 
     async def publish(self, topic, message):
+        check_topic(topic)
         message = dataclasses.replace(message, topic=topic)
+        check_message(message)
         for (known, _), members in self.groups.items():
             if known == topic:
                 members.append(members.pop(0))

@@ -35,5 +35,5 @@ class TestSqliteQueue(SqlSuite):
 @pytest.mark.service("postgresql")
 class TestPostgresQueue(SqlSuite):
     @pytest.fixture
-    def url(self, empty_postgres_url):
-        return empty_postgres_url
+    def url(self, postgres_url):
+        return postgres_url

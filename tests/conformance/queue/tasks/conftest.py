@@ -6,9 +6,6 @@ from tests.integration.queue.rabbitmq_place import own_vhost
 from tests.names import unique_name
 
 from lexigram.queue.tasks import RedisJobs
-from lexigram.sql import Database
-
-TABLES = "lexigram_jobs, lexigram_job_edges, lexigram_job_progress, lexigram_job_submissions"
 
 
 @pytest.fixture
@@ -41,19 +38,6 @@ async def make_redis_jobs(redis_url, prefix, clean_redis):
     yield make
     for jobs in made:
         await jobs.aclose()
-
-
-@pytest.fixture
-async def sqlite(sqlite_url):
-    async with Database(sqlite_url) as database:
-        yield database
-
-
-@pytest.fixture
-async def postgres(postgres_url):
-    async with Database(postgres_url) as database:
-        await database.execute(f"TRUNCATE {TABLES} RESTART IDENTITY")
-        yield database
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ are long where the broker is live: a test that passes was woken by a call.
 """
 
 import pytest
+from tests.conformance.tasks.handler_failures import HandlerFailures
 from tests.integration.queue.nats_place import delete_streams
 from tests.integration.queue.rabbitmq_place import clear
 
@@ -22,7 +23,7 @@ from lexigram.testing.conformance.tasks import TaskQueueCapability, TaskQueueCon
 LONG_POLL = 10.0  # seconds
 
 
-class OverABroker(TaskQueueConformance):
+class OverABroker(HandlerFailures, TaskQueueConformance):
     capabilities = frozenset(TaskQueueCapability)
 
 

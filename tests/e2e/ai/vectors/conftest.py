@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.processes import Popen
 
 PROCESS = Path(__file__).with_name("process.py")
 
@@ -37,7 +38,7 @@ def start(folder, seed):
     def start(rounds, *url):
         own = str(seed.random())
         command = [sys.executable, str(PROCESS), str(folder), own, str(rounds), *url]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        process = Popen(command, stdout=subprocess.PIPE, text=True)
         processes.append(process)
         return process
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from contextlib import AsyncExitStack
 
@@ -51,12 +52,18 @@ def handler(log):
     return square
 
 
+@job("deadly", max_retries=0)
+async def deadly() -> None:
+    """Ends the process in which it runs."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 async def main(place):
     log = os.open(place["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     async with AsyncExitStack() as stack:
         queue = await queue_of(place, stack)
         settings = PoolSettings(concurrency=10, lease=1.5, drain_timeout=0.5)
-        worker = TaskWorker("w", queue, {"square": handler(log)}, settings)
+        worker = TaskWorker("w", queue, {"square": handler(log), "deadly": deadly}, settings)
         await worker.start()
         print("ready", flush=True)
         await anyio.sleep_forever()

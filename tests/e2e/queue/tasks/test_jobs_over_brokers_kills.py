@@ -11,13 +11,13 @@ from pathlib import Path
 import anyio
 import nats
 import pytest
-from redis.asyncio import Redis
 from tests.e2e.queue.tasks.process import driver_of, queue_of
 from tests.integration.queue.rabbitmq_place import clear, own_vhost
 from tests.names import unique_name
+from tests.processes import Popen
+from tests.redis_keys import delete_keys
 
 from lexigram.contracts.infra.tasks import JobStatus
-from lexigram.sql import Database
 from lexigram.testing import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.chaos, pytest.mark.timeout(900)]
@@ -69,8 +69,6 @@ async def place(kind, tmp_path, services, request):
         await client.close()
     else:
         database = request.getfixturevalue("postgres_url")
-        async with Database(database) as tables:
-            await tables.execute("TRUNCATE lexigram_jobs, lexigram_job_edges")
         with own_vhost(services["rabbitmq"]) as url:
             yield {**made, "url": url, "database": database}
             driver = driver_of({**made, "url": url})
@@ -83,9 +81,7 @@ async def start(place):
     running = []
 
     async def start():
-        process = subprocess.Popen(  # noqa: ASYNC220 - the tests of processes may block
-            [sys.executable, str(PROCESS), json.dumps(place)], stdout=subprocess.PIPE
-        )
+        process = Popen([sys.executable, str(PROCESS), json.dumps(place)], stdout=subprocess.PIPE)
         running.append(process)
         assert await anyio.to_thread.run_sync(process.stdout.readline) == b"ready\n"
         return process
@@ -158,10 +154,40 @@ async def test_no_job_is_lost_and_none_is_done_again_after_it_succeeded(place, s
         assert set(runs(place)[len(before) :]) == {task["id"] for task in more}
 
 
+INNOCENTS = 50
+
+
+async def test_a_job_that_kills_its_workers_takes_no_other_along(place, start):
+    """All are claimed together, and many run beside it when it begins."""
+    async with AsyncExitStack() as stack:
+        queue = await queue_of(place, stack)
+        tasks = [
+            {"name": "square", "kwargs": {"number": number, "failures": 0}, "max_deliveries": 5}
+            for number in range(INNOCENTS)
+        ]
+        tasks.insert(5, {"name": "deadly", "max_deliveries": 5})
+        ids = [answer.unwrap() for answer in await queue.enqueue_many(tasks)]
+        poison = ids.pop(5)
+        deaths, process = 0, await start()
+
+        async def all_ended():
+            nonlocal deaths, process
+            await queue.tend()
+            if process.poll() is not None:
+                deaths, process = deaths + 1, await start()
+            found = [await queue.get_job(one) for one in (poison, *ids)]
+            return all(one.status.is_final for one in found)
+
+        await wait_until(all_ended, timeout=GUARD)
+        results = [await queue.get_result(one) for one in ids]
+        assert [one.value for one in results] == [number**2 for number in range(INNOCENTS)]
+        found = await queue.get_job(poison)
+        assert (found.status, found.reason) == (JobStatus.FAILED, "poison")
+        assert 1 <= deaths <= found.lost_count == 5  # a lease may end on a busy machine
+
+
 async def _clear_redis(url, prefix):
-    async with Redis.from_url(url) as client:
-        async for key in client.scan_iter(f"{prefix}*", count=1000):
-            await client.delete(key)
+    await delete_keys(url, f"{prefix}*")
 
 
 async def _reached(ended, wanted):

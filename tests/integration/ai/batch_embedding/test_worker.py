@@ -10,7 +10,7 @@ from lexigram.ai.workers.batch_embedding import (
     EmbeddingQueueFullError,
     EmbeddingStatus,
 )
-from lexigram.ai.workers.batch_embedding.worker import PERMANENT, QUEUE_NAME
+from lexigram.ai.workers.batch_embedding.worker import QUEUE_NAME
 from lexigram.ai.workers.embeddings import (
     EmbeddingInputError,
     EmbeddingsUnavailableError,
@@ -36,8 +36,7 @@ from lexigram.testing.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 GUARD = 60.0
-NOW = JobRetry(base_delay=0.0, abort_on=PERMANENT)
-TABLES = "lexigram_jobs, lexigram_job_edges, lexigram_job_progress, lexigram_job_submissions"
+NOW = JobRetry(base_delay=0.0)
 
 
 class Model(HashingEmbeddings):
@@ -71,8 +70,6 @@ async def queue(url):
         yield InMemoryTaskQueue(poll=0.05)
         return
     async with Database(url) as database:
-        if url.startswith("postgresql"):
-            await database.execute(f"TRUNCATE {TABLES} RESTART IDENTITY")
         yield SqlTaskQueue(database, poll=0.05)
 
 
@@ -218,9 +215,7 @@ def _impatient(settings):
 # --- on the queue in memory -----------------------------------------------------------------------
 
 
-async def test_the_pool_starts_without_anything_bound_and_health_tells_the_truth(
-    memory, model, store
-):
+async def test_the_pool_starts_without_bindings_and_health_is_correct(memory, model, store):
     worker = BatchEmbeddingWorker(store, model, memory, "w1", concurrency=2)
     assert (await worker.health_check()).status is HealthStatus.UNHEALTHY
     await worker.start()
@@ -378,7 +373,7 @@ async def test_a_job_for_another_model_is_not_done_by_this_one(memory, store):
     assert not await store.collection_exists("docs")
 
 
-async def test_a_collection_of_another_length_is_refused_although_nobody_named_its_model(
+async def test_a_collection_with_another_dimension_is_rejected_without_a_model_id(
     memory, model, store
 ):
     await store.create_collection(CollectionConfig("docs", 99))
@@ -407,7 +402,9 @@ async def test_a_full_queue_refuses_when_it_is_set_up_so(memory, model, store):
     worker = BatchEmbeddingWorker(store, model, memory, max_queue_depth=2, when_full="refuse")
     for _ in range(2):
         await worker.embed_batch(["a"], "docs")
-    with pytest.raises(EmbeddingQueueFullError, match="2 embedding jobs wait, and no more than 2"):
+    with pytest.raises(
+        EmbeddingQueueFullError, match="2 embedding jobs are pending, the limit is 2"
+    ):
         await worker.embed_batch(["a"], "docs")
     assert await memory.count(QUEUE_NAME) == 2
 
@@ -438,7 +435,7 @@ async def test_waiting_for_room_ends(memory, model, store):
         await worker.embed_batch(["a"], "docs")
 
 
-async def test_hooks_are_told_of_each_attempt_and_of_the_end(memory, model, store):
+async def test_hooks_are_emitted_for_each_attempt_and_the_end(memory, model, store):
     hooks, told = HookRegistry(), []
     hooks.on(WorkerJobStartedHook, told.append)
     hooks.on(WorkerJobCompletedHook, told.append)
@@ -461,7 +458,7 @@ async def test_jobs_of_others_on_the_same_queue_are_left_to_them(memory, model, 
     assert await memory.count("default", JobStatus.PENDING) == 1
 
 
-async def test_a_pool_of_somebody_else_can_do_the_jobs_with_its_handlers(memory, model, store):
+async def test_another_pool_can_run_the_jobs_with_its_handlers(memory, model, store):
     worker = BatchEmbeddingWorker(store, model, memory)
     job_id = await worker.embed_batch(["a"], "docs")
     await TaskWorker("other", memory, worker.handlers).drain()

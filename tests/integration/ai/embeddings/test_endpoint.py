@@ -154,9 +154,11 @@ async def test_retry_after_may_be_a_date(endpoint, embeddings, waits):
     assert waits.seconds == pytest.approx([20], abs=1)
 
 
-async def test_a_retry_after_beyond_max_wait_is_told_and_not_waited_for(endpoint, embeddings):
+async def test_a_retry_after_beyond_max_wait_raises_without_waiting(endpoint, embeddings):
     endpoint.script = [fails(429, {"Retry-After": "3600"})]
-    with pytest.raises(EmbeddingsUnavailableError, match="wait longer than 60 s") as caught:
+    with pytest.raises(
+        EmbeddingsUnavailableError, match="Retry-After is longer than 60 s"
+    ) as caught:
         await embeddings().embed_texts(TEXTS)
     assert caught.value.retry_after == 3600
     assert len(endpoint.requests) == 1
@@ -199,7 +201,7 @@ async def test_waiting_for_our_own_limit_is_not_held_against_a_batch(endpoint, e
 
 async def test_tries_are_limited_and_the_error_says_what_was_last(endpoint, embeddings):
     endpoint.script = [fails(500)] * 3
-    with pytest.raises(EmbeddingsUnavailableError, match="no try left: 500 status 500"):
+    with pytest.raises(EmbeddingsUnavailableError, match="all retries are used up: 500 status 500"):
         await embeddings(max_retries=2).embed_texts(TEXTS)
     assert len(endpoint.requests) == 3
 
@@ -238,13 +240,13 @@ async def test_an_endpoint_that_drips_is_ended_too(embeddings):
     async with listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, drip)
         provider = embeddings(url=f"http://127.0.0.1:{port}", timeout=0.2, max_retries=0)
-        with pytest.raises(EmbeddingsUnavailableError, match="no answer within 0.2 s"):
+        with pytest.raises(EmbeddingsUnavailableError, match="no response within 0.2 s"):
             await provider.embed_texts(["a"])
         stop.set()
         tasks.cancel_scope.cancel()
 
 
-async def test_a_server_that_is_not_there_is_tried_again_then_told(embeddings):
+async def test_an_unreachable_server_is_retried_then_reported(embeddings):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
@@ -252,7 +254,7 @@ async def test_a_server_that_is_not_there_is_tried_again_then_told(embeddings):
             await embeddings(url=url, max_retries=1).embed_texts(["a"])
 
 
-async def test_no_connection_in_time_is_told(embeddings):
+async def test_a_connect_timeout_is_reported(embeddings):
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -278,7 +280,7 @@ async def test_nine_of_ten_vectors_are_refused(endpoint, embeddings):
 
 async def test_a_vector_of_another_length_is_refused(endpoint, embeddings):
     endpoint.dimension = DIMENSION + 1
-    with pytest.raises(EmbeddingMismatchError, match="a vector of 9 for text 0, not of 8"):
+    with pytest.raises(EmbeddingMismatchError, match="a vector of length 9 for text 0, not 8"):
         await embeddings().embed_texts(TEXTS)
 
 
@@ -297,17 +299,76 @@ async def test_an_index_that_comes_twice_is_refused(endpoint, embeddings):
         return status, headers, body
 
     endpoint.script = [twice]
-    with pytest.raises(EmbeddingMismatchError, match="numbered"):
+    with pytest.raises(EmbeddingMismatchError, match="unexpected indexes"):
         await embeddings().embed_texts(TEXTS)
 
 
-@pytest.mark.parametrize(
-    "body", [b"<html>", b"[]", b"null", {"data": [{}]}, {"data": [{"embedding": "abc"}]}, {}]
-)
-async def test_an_answer_that_is_no_list_of_vectors_is_refused(endpoint, embeddings, body):
-    endpoint.script = [lambda *_: (200, {}, body)]
+async def test_vectors_that_are_no_numbers_are_refused(endpoint, embeddings):
+    endpoint.script = [lambda *_: (200, {}, {"data": [{"embedding": "abc"}]})]
     with pytest.raises(EmbeddingEndpointError):
         await embeddings().embed_texts(["a"])
+    assert len(endpoint.requests) == 1
+
+
+PAGES = [b"<html>busy</html>", b"[]", b"null", {"data": [{}]}, {}, {"error": {"message": "soon"}}]
+
+
+@pytest.mark.parametrize("body", PAGES)
+async def test_a_page_in_place_of_vectors_is_tried_again(endpoint, embeddings, body):
+    endpoint.script = [lambda *_: (200, {}, body)]
+    assert await embeddings().embed_texts(["a"]) == [vector_of("a")]
+    assert len(endpoint.requests) == 2
+
+
+async def test_an_endpoint_that_returns_only_pages_is_unavailable(endpoint, embeddings):
+    endpoint.script = [lambda *_: (200, {}, b"<html>busy " + KEY.encode())] * 9
+    with pytest.raises(EmbeddingsUnavailableError, match="unexpected response.*busy") as caught:
+        await embeddings(max_retries=2).embed_texts(["a"])
+    assert len(endpoint.requests) == 3
+    assert KEY not in str(caught.value)
+    assert "embeddings.url" in caught.value.hint
+
+
+async def test_health_asks_the_endpoint_and_embeds_nothing(endpoint, embeddings, waits):
+    provider = embeddings()
+    endpoint.script = [fails(404)]
+    assert (await provider.health_check()).is_healthy()
+    assert endpoint.requests[0]["line"] == "GET /v1/models HTTP/1.1"
+    assert endpoint.requests[0]["headers"]["authorization"] == f"Bearer {KEY}"
+    assert (await provider.health_check()).is_healthy()
+    assert len(endpoint.requests) == 1  # the answer is kept for some seconds
+    for answer, text in ((fails(503), "status 503"), (fails(401), "status 401")):
+        waits.clock.advance(11)
+        endpoint.script = [answer]
+        health = await provider.health_check()
+        assert (health.is_healthy(), text in health.error) == (False, True)
+    waits.clock.advance(11)
+    endpoint.script = [hangs]
+    assert "did not respond within 0.05 s" in (await provider.health_check(0.05)).error
+
+
+async def test_health_of_an_endpoint_that_is_not_there_names_it(embeddings):
+    provider = embeddings(url="http://127.0.0.1:9/v1")
+    health = await provider.health_check()
+    assert not health.is_healthy()
+    assert "127.0.0.1:9" in health.error
+    assert KEY not in health.error
+
+
+async def test_health_knows_that_the_last_batch_got_no_vectors(endpoint, embeddings, waits):
+    provider = embeddings(max_retries=0)
+    endpoint.script = [fails(500), fails(404)]
+    with pytest.raises(EmbeddingsUnavailableError):
+        await provider.embed_texts(["a"])
+    assert "500" in (await provider.health_check()).error
+    await provider.embed_texts(["a"])
+    assert (await provider.health_check()).is_healthy()
+    endpoint.script = [fails(500)]
+    with pytest.raises(EmbeddingsUnavailableError):
+        await provider.embed_texts(["a"])
+    waits.clock.advance(61)
+    endpoint.script = [fails(404)]
+    assert (await provider.health_check()).is_healthy()
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422, 301])
@@ -334,7 +395,7 @@ async def test_one_refused_batch_ends_the_others(endpoint, embeddings):
             await embeddings(batch_size=1).embed_texts(TEXTS)
 
 
-async def test_a_dimension_is_asked_for_only_when_told_and_names_another_model(
+async def test_a_dimension_is_sent_only_when_configured_and_names_another_model(
     endpoint, embeddings
 ):
     provider = embeddings(send_dimension=True)
@@ -374,11 +435,11 @@ async def test_a_header_with_the_key_is_not_logged_by_the_client_library(
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"model": ""}, "needs embeddings.model"),
-        ({"model": "unheard-of", "dimension": None}, "not known"),
-        ({"url": "ftp://host/v1"}, "no http"),
-        ({"url": "localhost"}, "no http"),
-        ({"url": f"http://user:{KEY}@localhost"}, "holds a user or a password"),
+        ({"model": ""}, "requires embeddings.model"),
+        ({"model": "unheard-of", "dimension": None}, "unknown vector dimension"),
+        ({"url": "ftp://host/v1"}, "not an http"),
+        ({"url": "localhost"}, "not an http"),
+        ({"url": f"http://user:{KEY}@localhost"}, "contains a user or a password"),
     ],
 )
 async def test_settings_that_cannot_work_are_refused_at_once(embeddings, settings, problem):

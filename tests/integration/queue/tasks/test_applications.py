@@ -57,6 +57,7 @@ async def done(app):
     assert (progress.current, progress.status) == (1, ProgressStatus.COMPLETE)
 
 
+@pytest.mark.quick
 @pytest.mark.service("redis")
 async def test_over_redis_with_the_state_in_redis(redis):
     url, prefix = redis
@@ -66,6 +67,7 @@ async def test_over_redis_with_the_state_in_redis(redis):
         await done(app)
 
 
+@pytest.mark.quick
 @pytest.mark.service("nats")
 @pytest.mark.service("redis")
 async def test_over_nats_with_the_state_in_redis(redis, services):
@@ -81,6 +83,7 @@ async def test_over_nats_with_the_state_in_redis(redis, services):
     await client.close()
 
 
+@pytest.mark.quick
 @pytest.mark.service("rabbitmq")
 async def test_over_rabbitmq_a_job_of_a_transaction_is_called_for_after_the_commit(
     services, sqlite_url

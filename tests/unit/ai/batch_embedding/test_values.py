@@ -13,7 +13,7 @@ from lexigram.ai.workers.batch_embedding import (
     EmbeddingCache,
     EmbeddingStatus,
     ProgressTracker,
-    cached_embeddings,
+    embed_with_cache,
 )
 from lexigram.ai.workers.embeddings import (
     EmbeddingMismatchError,
@@ -96,7 +96,7 @@ def test_a_job_is_plain_data_and_the_old_default_model_is_no_model():
 
 
 def test_a_chunk_without_a_text_is_refused():
-    with pytest.raises(TypeError, match="not int"):
+    with pytest.raises(TypeError, match="chunk of type int"):
         BatchEmbeddingJob([1], "docs").to_job_kwargs()
 
 
@@ -142,16 +142,16 @@ async def test_what_a_reader_got_does_not_change():
 async def test_each_text_is_computed_once_and_counted_once():
     provider, cache = Counting(), EmbeddingCache()
     texts = [f"text {n}" for n in range(300)]
-    _, hits, misses = await cached_embeddings(provider, cache, texts)
+    _, hits, misses = await embed_with_cache(provider, cache, texts)
     assert (hits, misses, len(provider.asked)) == (0, 300, 300)
-    vectors, hits, misses = await cached_embeddings(provider, cache, [*texts, "new"])
+    vectors, hits, misses = await embed_with_cache(provider, cache, [*texts, "new"])
     assert (hits, misses, len(provider.asked)) == (300, 1, 301)
     assert vectors[-1] == [3.0, 0.5, 0.25, 1.0]
 
 
 async def test_equal_texts_are_computed_once():
     provider = Counting()
-    vectors, hits, misses = await cached_embeddings(provider, EmbeddingCache(), ["a", "bb", "a"])
+    vectors, hits, misses = await embed_with_cache(provider, EmbeddingCache(), ["a", "bb", "a"])
     assert provider.asked == ["a", "bb"]
     assert vectors[0] == vectors[2] != vectors[1]
     assert (hits, misses) == (0, 3)
@@ -160,13 +160,13 @@ async def test_equal_texts_are_computed_once():
 async def test_without_a_cache_all_are_computed_every_time():
     provider = Counting()
     for _ in range(2):
-        await cached_embeddings(provider, None, ["a"])
+        await embed_with_cache(provider, None, ["a"])
     assert provider.asked == ["a", "a"]
 
 
-async def test_no_texts_ask_nobody():
+async def test_no_texts_send_no_request():
     provider = Counting()
-    assert await cached_embeddings(provider, EmbeddingCache(), []) == ([], 0, 0)
+    assert await embed_with_cache(provider, EmbeddingCache(), []) == ([], 0, 0)
     assert provider.asked == []
 
 
@@ -174,15 +174,15 @@ async def test_no_texts_ask_nobody():
     ("gives", "problem"),
     [
         (lambda vectors: vectors[:-1], "9 vectors for 10 texts"),
-        (lambda vectors: [*vectors[:-1], []], "a vector of 0 for text 9"),
-        (lambda vectors: [*vectors[:-1], [1.0]], "a vector of 1 for text 9, not of 4"),
+        (lambda vectors: [*vectors[:-1], []], "a vector of length 0 for text 9"),
+        (lambda vectors: [*vectors[:-1], [1.0]], "a vector of length 1 for text 9, not 4"),
         (lambda vectors: [*vectors[:-1], [float("nan")] * 4], "finite"),
     ],
 )
 async def test_what_a_provider_gives_is_checked_and_nothing_of_a_bad_answer_is_kept(gives, problem):
     cache = EmbeddingCache()
     with pytest.raises(EmbeddingMismatchError, match=problem):
-        await cached_embeddings(Counting(gives), cache, [f"text {n}" for n in range(10)])
+        await embed_with_cache(Counting(gives), cache, [f"text {n}" for n in range(10)])
     assert cache.size() == 0
 
 
@@ -214,7 +214,7 @@ async def test_texts_that_only_look_alike_do_not_share_vectors():
 
 
 def test_keys_are_equal_in_every_process():
-    code = "from lexigram.ai.workers.batch_embedding.cache import key_of; print(key_of('t', 'm'))"
+    code = "from lexigram.ai.workers.batch_embedding.cache import cache_key; print(cache_key('t', 'm'))"
     keys = {
         subprocess.check_output(
             [sys.executable, "-c", code], timeout=50, env={**os.environ, "PYTHONHASHSEED": seed}
@@ -257,25 +257,25 @@ async def test_a_cache_that_fails_costs_time_and_no_vector(logs):
     backend = FakeCache()
     provider, cache = Counting(), EmbeddingCache(backend)
     with backend.outage():
-        vectors, hits, misses = await cached_embeddings(provider, cache, ["a"])
+        vectors, hits, misses = await embed_with_cache(provider, cache, ["a"])
     assert (len(vectors), hits, misses) == (1, 0, 1)
-    logs.assert_logged("cache of vectors failed")
+    logs.assert_logged("embedding cache failed")
 
 
 @pytest.mark.parametrize("kept", ["text of another", b"abc", b"", 7, [1.0], None])
-async def test_what_somebody_else_wrote_under_the_key_is_no_vector(kept):
-    from lexigram.ai.workers.batch_embedding.cache import key_of
+async def test_a_foreign_cache_value_is_not_a_vector(kept):
+    from lexigram.ai.workers.batch_embedding.cache import cache_key
 
     backend = MemoryCache()
-    await backend.set(key_of("a", Counting.model_id), kept)
-    vectors, hits, _ = await cached_embeddings(Counting(), EmbeddingCache(backend), ["a"])
+    await backend.set(cache_key("a", Counting.model_id), kept)
+    vectors, hits, _ = await embed_with_cache(Counting(), EmbeddingCache(backend), ["a"])
     assert (vectors, hits) == ([[1.0, 0.5, 0.25, 1.0]], 0)
 
 
 async def test_a_vector_of_another_length_is_computed_anew():
     cache = EmbeddingCache()
     await cache.set("a", Counting.model_id, [1.0, 2.0])
-    vectors, hits, misses = await cached_embeddings(Counting(), cache, ["a"])
+    vectors, hits, misses = await embed_with_cache(Counting(), cache, ["a"])
     assert (len(vectors[0]), hits, misses) == (4, 0, 1)
 
 

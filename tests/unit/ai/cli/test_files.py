@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from lexigram.ai.workers.cli import files
-from lexigram.ai.workers.cli.files import BadFile, absolute, find_files, is_below
-from lexigram.ai.workers.cli.ingestion import _gone
+from lexigram.ai.workers.cli.files import FailedFile, find_files, is_below, make_absolute
+from lexigram.ai.workers.cli.ingestion import _find_missing
 
 
 @pytest.fixture
@@ -73,10 +73,10 @@ def test_a_folder_that_cannot_be_read_is_named(folder, monkeypatch):
 
 def test_what_is_in_a_folder_that_cannot_be_read_is_not_gone(folder):
     sub = str(folder / "sub")
-    unreadable = BadFile(path=sub, step="find", error="DocumentUnreadableError", reason="")
+    unreadable = FailedFile(path=sub, step="find", error="DocumentUnreadableError", reason="")
     stored = {f"{sub}/b.txt": "", str(folder / "x.md"): "", str(folder / "a.md"): "", "/other": ""}
-    seen = files.Found(files=found(folder / "a.md").files, bad=[unreadable])
-    assert _gone(stored, [str(folder)], seen) == [str(folder / "x.md")]
+    seen = files.FileScan(files=found(folder / "a.md").files, bad=[unreadable])
+    assert _find_missing(stored, [str(folder)], seen) == [str(folder / "x.md")]
 
 
 def test_a_link_inside_of_the_root_is_followed_and_one_that_leads_out_is_refused(folder, tmp_path):
@@ -99,17 +99,32 @@ def test_a_link_inside_of_the_root_is_followed_and_one_that_leads_out_is_refused
     [
         ("large", lambda path: path.write_text("x" * 100), "DocumentTooLargeError"),
         ("pipe", os.mkfifo, "DocumentUnreadableError"),
-        ("loop", lambda path: path.symlink_to(path.parent / "gone"), "DocumentMissingError"),
+        ("gone", lambda path: path.symlink_to(path.parent / "lost"), "DocumentMissingError"),
+        ("loop", lambda path: path.symlink_to(path), "DocumentUnreadableError"),
     ],
 )
-def test_what_cannot_be_read_is_told_by_its_kind(tmp_path, name, make, error):
+def test_unreadable_documents_raise_an_error_by_cause(tmp_path, name, make, error):
     make(tmp_path / name)
     [bad] = found(tmp_path).bad
     assert (bad.step, bad.error) == ("find", error)
     assert name in bad.reason
 
 
-def test_a_name_that_is_no_text_is_told(tmp_path):
+def test_links_that_lead_to_themselves_keep_no_other_file_back(folder):
+    (folder / "one").symlink_to(folder / "two")
+    (folder / "two").symlink_to(folder / "one")
+    (folder / "here").symlink_to(folder)
+    os.mkfifo(folder / "pipe")
+    result = found(folder)
+    assert [Path(one.path).name for one in result.files] == ["a.md", "b.txt"]
+    reasons = {Path(one.path).name: one.reason for one in result.bad}
+    assert reasons.keys() == {"one", "two", "here", "pipe"}
+    assert {reason.count("cannot read") for reason in reasons.values()} == {1}
+    assert "a link to itself" in reasons["one"]
+    assert "a link to a folder" in reasons["here"]
+
+
+def test_a_name_that_is_not_text_is_reported(tmp_path):
     (tmp_path / os.fsdecode(b"caf\xe9.md")).write_text("x")
     [bad] = found(tmp_path).bad
     assert "UTF-8" in bad.reason
@@ -117,7 +132,7 @@ def test_a_name_that_is_no_text_is_told(tmp_path):
 
 def test_a_path_has_one_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert absolute("a/../b") == absolute("b") == str(tmp_path / "b")
+    assert make_absolute("a/../b") == make_absolute("b") == str(tmp_path / "b")
     assert is_below("/a/b", "/a")
     assert is_below("/a", "/a")
     assert is_below("/a", "/")

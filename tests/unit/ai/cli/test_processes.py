@@ -7,10 +7,11 @@ import sys
 
 import pytest
 
-from lexigram.ai.workers.cli.ingestion import _status
+from lexigram import clock
+from lexigram.ai.workers.cli.ingestion import _describe_stats, _status
 from lexigram.ai.workers.cli.ledger import Ledger
 from lexigram.ai.workers.cli.processes import has_ended, this_process
-from lexigram.contracts.workflow.durable import RunStatus
+from lexigram.contracts.workflow.durable import RunGroupStats, RunStatus
 
 
 @pytest.fixture
@@ -59,11 +60,49 @@ def mine():
     return this_process()
 
 
+def group(status, **counts):
+    statistics = {"completed": 1, "running": 0, "pending": 0, "failed": 0, **counts}
+    total = sum(statistics.values())
+    return RunGroupStats(
+        total_runs=total, average_duration=None, group_status=RunStatus(status), **statistics
+    )
+
+
 @pytest.mark.anyio
 async def test_an_ingestion_whose_process_has_ended_before_its_files_is_interrupted(mine):
-    ledger = Ledger(roots=[], process=mine)
-    assert await _status(ledger, RunStatus.RUNNING) == "RUNNING"
+    ledger = Ledger(roots=[], process=mine, unchanged=4)
+    now = group("RUNNING", running=102, pending=3)
+    told = await _describe_stats(ledger, now, 0)
+    assert (told["status"], told["running"], told["pending"]) == ("RUNNING", 102, 3)
     ledger.process = {**mine, "started": "1"}
-    assert await _status(ledger, RunStatus.PENDING) == "INTERRUPTED"
-    assert await _status(ledger, RunStatus.RUNNING) == "INTERRUPTED"
-    assert await _status(ledger, RunStatus.COMPLETED) == "COMPLETED"
+    told = await _describe_stats(ledger, now, 0)
+    assert (told["status"], told["running"], told["pending"]) == ("INTERRUPTED", 0, 105)
+    told = await _describe_stats(ledger, group("COMPLETED"), 0)
+    assert (told["status"], told["completed"]) == ("COMPLETED", 5)
+
+
+@pytest.mark.anyio
+async def test_an_ingestion_on_another_machine_has_ended_when_it_is_silent(mine):
+    ledger = Ledger(
+        roots=[], process={**mine, "host": "elsewhere.invalid"}, heartbeat_at=clock.timestamp()
+    )
+    now = group("RUNNING", running=1)
+    assert (await _describe_stats(ledger, now, 0))["status"] == "RUNNING"
+    ledger.heartbeat_at -= 61
+    assert (await _describe_stats(ledger, now, 0))["status"] == "INTERRUPTED"
+
+
+@pytest.mark.parametrize(
+    ("stats", "there", "failed", "status"),
+    [
+        (None, 3, 0, "COMPLETED"),
+        (group("COMPLETED"), 3, 0, "COMPLETED"),
+        (group("COMPLETED"), 3, 1, "PARTIAL"),
+        (group("FAILED"), 675, 8, "PARTIAL"),
+        (group("FAILED"), 0, 8, "FAILED"),
+        (group("CANCELLED"), 3, 0, "CANCELLED"),
+        (group("RUNNING"), 3, 1, "RUNNING"),
+    ],
+)
+def test_the_status_of_an_ingestion_is_that_of_all_its_files(stats, there, failed, status):
+    assert _status(stats, there, failed) == status

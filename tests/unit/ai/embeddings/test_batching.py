@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexigram.ai.workers.embeddings.batching import batches, estimated_tokens
+from lexigram.ai.workers.embeddings.batching import batches, estimate_tokens
 
 
 def test_batches_are_cut_by_number():
@@ -18,9 +18,9 @@ def test_a_text_with_too_many_tokens_is_a_batch_of_its_own():
 
 
 def test_other_scripts_are_not_taken_for_short_texts():
-    assert estimated_tokens("word " * 100) == 126
-    assert estimated_tokens("語" * 100) == 76
-    assert estimated_tokens("\ud800") == 1
+    assert estimate_tokens("word " * 100) == 126
+    assert estimate_tokens("語" * 100) == 76
+    assert estimate_tokens("\ud800") == 1
 
 
 @given(

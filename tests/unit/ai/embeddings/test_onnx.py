@@ -132,7 +132,7 @@ def test_the_longest_text_is_the_smallest_of_what_the_files_say(
 @pytest.mark.parametrize("missing", ["config.json", "tokenizer.json", "model.safetensors"])
 def test_an_incomplete_folder_is_refused(folder, model, missing):
     (folder / missing).unlink()
-    with pytest.raises(EmbeddingModelError, match="no folder of a sentence model") as caught:
+    with pytest.raises(EmbeddingModelError, match="not a folder of a sentence model") as caught:
         model()
     assert "config.json, tokenizer.json and model.onnx" in caught.value.hint
 
@@ -164,15 +164,15 @@ def test_weights_of_another_kind_are_refused_by_name(tmp_path, key, value):
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "model.onnx"])
-def test_a_damaged_file_is_told(folder, model, name):
+def test_a_damaged_file_is_reported(folder, model, name):
     (folder / name).write_bytes(b"not what it should be")
-    with pytest.raises(EmbeddingModelError, match="cannot be loaded"):
+    with pytest.raises(EmbeddingModelError, match="cannot load the model"):
         embed(model(), ["a"])
 
 
-def test_a_graph_of_another_length_than_its_settings_is_told(folder, model):
+def test_a_graph_with_another_dimension_than_its_settings_is_reported(folder, model):
     settings = json.loads((folder / "config.json").read_text())
     (folder / "model.onnx").write_bytes(bert_graph(folder / "model.safetensors", settings))
     (folder / "config.json").write_text(json.dumps({**settings, "hidden_size": 17}))
-    with pytest.raises(EmbeddingModelError, match="vectors of 16, its config.json says 17"):
+    with pytest.raises(EmbeddingModelError, match="length 16, but its config.json has 17"):
         embed(model(), ["a"])

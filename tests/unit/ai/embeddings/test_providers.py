@@ -90,7 +90,7 @@ print(anyio.run(HashingEmbeddings(8).embed_texts, ["the cat sat on the mat"]))
     assert len(said) == 1
 
 
-async def test_hashing_has_a_vector_even_where_words_take_each_other_away():
+async def test_hashing_has_a_vector_for_words_that_cancel_each_other_out():
     words = [f"w{n}" for n in range(200)]
     vectors = await HashingEmbeddings(1).embed_texts(
         [f"{a} {b}" for a in words[:20] for b in words]
@@ -105,7 +105,7 @@ async def test_named_embeddings_check_what_they_get():
 
     with pytest.raises(EmbeddingMismatchError, match="1 vectors for 2 texts"):
         await NamedEmbeddings(Short(), model_id="m", dimension=2).embed_texts(["a", "b"])
-    with pytest.raises(EmbeddingMismatchError, match="of 2 for text 0, not of 3"):
+    with pytest.raises(EmbeddingMismatchError, match="of length 2 for text 0, not 3"):
         await NamedEmbeddings(Short(), model_id="m", dimension=3).embed_texts(["a"])
 
 
@@ -128,11 +128,11 @@ async def test_the_settings_choose_the_provider():
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"provider": "onnx"}, "needs embeddings.model"),
-        ({"provider": "onnx", "model": "/nowhere/at/all"}, "no folder of a sentence model"),
-        ({"provider": "wordllama", "model": "l3_supercat"}, "has one model"),
-        ({"provider": "wordllama", "dimension": 64}, "vectors of 256, not 64"),
-        ({"provider": "openai"}, "needs embeddings.model"),
+        ({"provider": "onnx"}, "requires embeddings.model"),
+        ({"provider": "onnx", "model": "/nowhere/at/all"}, "not a folder of a sentence model"),
+        ({"provider": "wordllama", "model": "l3_supercat"}, "does not support a model name"),
+        ({"provider": "wordllama", "dimension": 64}, "dimension 256, not 64"),
+        ({"provider": "openai"}, "requires embeddings.model"),
     ],
 )
 async def test_settings_that_cannot_work_say_so(settings, problem):

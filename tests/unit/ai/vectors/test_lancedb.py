@@ -110,7 +110,7 @@ async def test_every_dimension_and_size_can_be_indexed(folder, dimension, count)
     await store.disconnect()
 
 
-async def test_a_filter_finds_what_is_far_from_the_parts_that_are_looked_into_first(
+async def test_a_filter_finds_what_is_outside_the_nearest_index_partitions(
     store, collection, monkeypatch
 ):
     chance = np.random.default_rng(1)
@@ -121,7 +121,7 @@ async def test_a_filter_finds_what_is_far_from_the_parts_that_are_looked_into_fi
         ]
     )
     await store.vacuum()
-    monkeypatch.setattr("lexigram.ai.workers.vectors.lancedb._PROBES", 1)
+    monkeypatch.setattr("lexigram.ai.workers.vectors.lancedb._INDEX_PARTITIONS_SEARCHED", 1)
     for part in range(0, 1300, 100):
         query = SearchQuery(vector=[1.0] + [0.0] * 7, top_k=50, filter={"part": part})
         assert len(await collection.search(query)) == 10
@@ -155,7 +155,7 @@ async def test_shared_storage_without_locks_is_refused(folder):
         LanceVectorStore(folder, VectorConfig(shared_storage=True)),
         LanceVectorStore("s3://bucket/db"),
     ):
-        with pytest.raises(VectorStoreError, match="no locks to share it by"):
+        with pytest.raises(VectorStoreError, match="the application has no SQL lock"):
             await store.connect()
 
 
@@ -169,7 +169,7 @@ async def test_a_reader_goes_on_through_the_vacuum_of_another_process(folder, st
     assert len(found) == 50
 
 
-async def test_damaged_files_are_told_as_damage(folder, store, collection):
+async def test_damaged_files_raise_corrupt_data_errors(folder, store, collection):
     await collection.upsert(records(5))
     await store.disconnect()
     for path in (folder / "c.lance" / "_versions").iterdir():
@@ -181,7 +181,7 @@ async def test_damaged_files_are_told_as_damage(folder, store, collection):
     await store.disconnect()
 
 
-async def test_missing_data_files_are_told_as_damage(folder, store, collection):
+async def test_missing_data_files_raise_corrupt_data_errors(folder, store, collection):
     await collection.upsert(records(5))
     for path in (folder / "c.lance" / "data").iterdir():
         await anyio.Path(path).unlink()
@@ -193,7 +193,7 @@ async def test_a_folder_that_was_removed_is_a_missing_collection(folder, store, 
     await store.disconnect()
     await anyio.to_thread.run_sync(shutil.rmtree, folder)
     assert await store.list_collections() == []
-    with pytest.raises(LookupError, match="no collection 'c'"):
+    with pytest.raises(LookupError, match="unknown collection 'c'"):
         await store.get_collection("c")
     assert not folder.exists()
 
@@ -211,7 +211,7 @@ async def test_a_collection_made_anew_by_another_process_is_seen(folder, store, 
     assert again is await store.get_collection("c")
 
 
-async def test_a_writer_that_waits_too_long_is_told_who_writes(folder, collection):
+async def test_a_writer_that_waits_too_long_gets_an_error_that_names_the_holder(folder, collection):
     impatient = LanceVectorStore(folder, VectorConfig(lock_wait=0.05))
     other = await impatient.get_collection("c")
     entered, done = anyio.Event(), anyio.Event()
@@ -222,9 +222,9 @@ async def test_a_writer_that_waits_too_long_is_told_who_writes(folder, collectio
         return 0
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(collection.alone, slow)
+        tasks.start_soon(collection.run_exclusively, slow)
         await entered.wait()
-        with pytest.raises(VectorWriterBusyError, match="being written by process"):
+        with pytest.raises(VectorWriterBusyError, match="is locked by process"):
             await other.upsert(records(1))
         done.set()
     assert (await other.upsert(records(1))).upserted_count == 1

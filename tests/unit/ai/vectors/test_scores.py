@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lexigram.ai.workers.vectors.scores import fused, similarity
+from lexigram.ai.workers.vectors.scores import fuse_scores, similarity
 from lexigram.contracts.data.vector import DistanceMetric
 
 
@@ -23,16 +23,18 @@ def test_every_metric_scores_the_nearest_highest(metric, expected):
 
 
 def test_scores_are_scaled_and_weighted():
-    scores = fused({"near": 0.9, "far": 0.5, "middle": 0.7}, {"far": 4.0, "middle": 2.0}, 0.75)
+    scores = fuse_scores(
+        {"near": 0.9, "far": 0.5, "middle": 0.7}, {"far": 4.0, "middle": 2.0}, 0.75
+    )
     assert scores == pytest.approx({"near": 0.75, "far": 0.25, "middle": 0.5})
 
 
 def test_the_weight_of_one_keeps_the_dense_order_and_of_zero_that_of_words():
     dense, words = {"a": 0.9, "b": 0.1}, {"b": 3.0}
-    assert fused(dense, words, 1.0) == {"a": 1.0, "b": 0.0}
-    assert fused(dense, words, 0.0) == {"a": 0.0, "b": 1.0}
+    assert fuse_scores(dense, words, 1.0) == {"a": 1.0, "b": 0.0}
+    assert fuse_scores(dense, words, 0.0) == {"a": 0.0, "b": 1.0}
 
 
 def test_nothing_found_is_nothing_fused():
-    assert fused({}, {}, 0.5) == {}
-    assert fused({"a": 0.3}, {}, 0.5) == {"a": 0.5}
+    assert fuse_scores({}, {}, 0.5) == {}
+    assert fuse_scores({"a": 0.3}, {}, 0.5) == {"a": 0.5}

@@ -45,8 +45,8 @@ async def test_a_lock_lost_while_writing_leaves_the_write_and_no_row_twice(colle
 
     class Losing:
         @asynccontextmanager
-        async def held(self, max_wait):
-            async with real.held(max_wait):
+        async def hold(self, max_wait):
+            async with real.hold(max_wait):
                 yield
             if not lost:
                 lost.append(True)

@@ -1,7 +1,9 @@
 """The settings name the store; a database is one object, below one folder."""
 
+import sqlite3
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -19,7 +21,7 @@ from lexigram.contracts.data.locks import ResourceLockKind
 from lexigram.contracts.data.vector import SearchMode, SearchQuery
 from lexigram.sql import Database
 from lexigram.sql.locks import SqlResourceLocks
-from lexigram.workflow.durable.definitions import StepDefinition, resource_key
+from lexigram.workflow.durable.definitions.model import StepDefinition, resource_key
 
 pytestmark = pytest.mark.anyio
 
@@ -60,10 +62,10 @@ async def test_the_rag_lock_is_the_row_that_store_steps_wait_for(tmp_path, sqlit
     async with Database(sqlite_url) as database:
         locks = SqlResourceLocks(database)
         async with hold_rag_lock(tmp_path / "db", ResourceLockKind.LIFECYCLE, locks=locks):
-            held = await locks.get(f"rag:{tmp_path}/db")
-            assert held is not None
-            assert held.holder_kind is ResourceLockKind.LIFECYCLE
-            with pytest.raises(TimeoutError, match=held.holder_id):
+            hold = await locks.get(f"rag:{tmp_path}/db")
+            assert hold is not None
+            assert hold.holder_kind is ResourceLockKind.LIFECYCLE
+            with pytest.raises(TimeoutError, match=hold.holder_id):
                 async with hold_rag_lock(tmp_path / "db", max_wait=0, locks=locks):
                     pytest.fail("held twice")
         assert await locks.get(f"rag:{tmp_path}/db") is None
@@ -82,8 +84,24 @@ async def test_qdrant_says_that_it_has_no_words(tmp_path):
     store = QdrantVectorStore(path=str(tmp_path))
     await store.add_texts(["one"], [[1.0, 0.0]])
     collection = await store.get_collection("default")
-    with pytest.raises(ValueError, match="no text search"):
+    with pytest.raises(ValueError, match="does not support text searches"):
         await collection.search(SearchQuery(text="one", mode=SearchMode.TEXT))
+    await store.disconnect()
+
+
+async def test_a_deleted_collection_of_a_folder_keeps_no_file_open(tmp_path, monkeypatch):
+    class Watched(sqlite3.Connection):
+        def close(self):
+            closed.append(self)
+            super().close()
+
+    closed = []
+    connect = partial(sqlite3.connect, factory=Watched)
+    monkeypatch.setattr("qdrant_client.local.persistence.sqlite3.connect", connect)
+    store = QdrantVectorStore(path=str(tmp_path))
+    await store.add_texts(["one"], [[1.0, 0.0]])
+    assert await store.delete_collection("default")
+    assert len(closed) == 1
     await store.disconnect()
 
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from anyio._core import _eventloop
 
-from lexigram.queue.background import Background
+from lexigram.queue.runtime.background import Background
 
 pytestmark = pytest.mark.anyio
 

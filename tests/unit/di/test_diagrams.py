@@ -43,19 +43,19 @@ def test_the_graph_is_drawn_as_mermaid(shop):
         "flowchart LR\n"
         '    subgraph m0["Core"]\n'
         '        b0(["Shared"])\n'
-        "        b1([\"Shared 'the 'other''\"])\n"
+        '        b1(["Shared #quot;the #quot;other#quot;#quot;"])\n'
         "    end\n"
         '    subgraph m1["Front"]\n'
         '        b2["Session"]\n'
         '        b3>"Cart"]\n'
         '        b4["Desk"]\n'
         "    end\n"
-        "    b3 -->|session| b2\n"
-        "    b3 -->|shared| b0\n"
-        "    b4 -->|carts| b3\n"
-        "    b4 -->|lazy| b0\n"
-        "    b4 -->|all_shared| b0\n"
-        "    b4 -->|all_shared| b1\n"
+        '    b3 -->|"session"| b2\n'
+        '    b3 -->|"shared"| b0\n'
+        '    b4 -->|"carts"| b3\n'
+        '    b4 -->|"lazy"| b0\n'
+        '    b4 -->|"all_shared"| b0\n'
+        '    b4 -->|"all_shared"| b1\n'
     )
 
 
@@ -65,13 +65,13 @@ def test_the_graph_is_drawn_as_dot(shop):
         'digraph "shop" {\n'
         "    rankdir=LR;\n"
         '    subgraph cluster_m0 { label="Core";\n'
-        '        b0 [label="Shared\\nsingleton"];\n'
-        "        b1 [label=\"Shared 'the 'other''\\nsingleton\"];\n"
+        '        b0 [label="Shared", shape=oval];\n'
+        '        b1 [label="Shared \\"the \\"other\\"\\"", shape=oval];\n'
         "    }\n"
         '    subgraph cluster_m1 { label="Front";\n'
-        '        b2 [label="Session\\nscoped"];\n'
-        '        b3 [label="Cart\\ntransient"];\n'
-        '        b4 [label="Desk\\nscoped"];\n'
+        '        b2 [label="Session", shape=box];\n'
+        '        b3 [label="Cart", shape=cds];\n'
+        '        b4 [label="Desk", shape=box];\n'
         "    }\n"
         '    b3 -> b2 [label="session"];\n'
         '    b3 -> b0 [label="shared"];\n'
@@ -90,7 +90,7 @@ def test_the_graph_is_told_as_json(shop):
     assert told == container.graph().to_dict()
     assert told["name"] == "shop"
     first = told["nodes"][0]
-    assert first.pop("site").startswith("tests/unit/di/test_pictures.py:")
+    assert first.pop("site").startswith("tests/unit/di/test_diagrams.py:")
     assert first == {
         "id": 0,
         "service": "Shared",
@@ -123,7 +123,7 @@ def test_a_service_is_explained_with_its_owner_edges_and_source(shop):
     view = container.of(front)
     text = view.explain(Cart)
     lines = text.splitlines()
-    assert lines[0].startswith("Cart  bound in Front  tests/unit/di/test_pictures.py:")
+    assert lines[0].startswith("Cart  bound in Front  tests/unit/di/test_diagrams.py:")
     assert lines[0].endswith("(transient)")
     assert lines[1] == f"  built by call: {Cart!r}"
     assert lines[2].startswith("  session: Session  bound in Front  ")
