@@ -182,7 +182,7 @@ async def _raw_sqlite() -> AsyncIterator[Contestant]:
     loop, news = asyncio.get_running_loop(), asyncio.Event()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
 
-        def opened() -> sqlite3.Connection:
+        def open_connection() -> sqlite3.Connection:
             made = sqlite3.connect(Path(folder) / "raw.db", isolation_level=None)
             made.executescript(
                 "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"

@@ -10,9 +10,9 @@ import orjson
 
 from durable.ours import STEPS, Ours
 from harness import Facts
-from lexigram.sql.placeholders import numbered
+from lexigram.sql.placeholders import number_placeholders
 from lexigram.workflow.durable import ANYTHING, DurableEngine, End, EndKind, NewRun
-from lexigram.workflow.durable import store_postgres as sql
+from lexigram.workflow.durable.store import _postgres_statements as sql
 
 FEW, MANY, QUICK = 1_000, 1_000_000, 50_000
 BUFFERS = 300
@@ -31,11 +31,14 @@ RETURNING id"""
 _RUNS = """
 WITH r AS (
     INSERT INTO lexigram_durable_runs (group_id, plan_id, priority, turn, rank, status, step_no,
-        n_steps, step_type, available_at, fence, created_at, status_at, completed_at, params)
-    SELECT CAST(? AS bigint) + n / CAST(? AS int), CAST(? AS bigint), n % 3, n, n,
-        CAST(? AS text), CASE WHEN CAST(? AS text) = 'ready' THEN 1 ELSE 5 END, 5, 'parse', 1, 5,
-        1, 2, CASE WHEN CAST(? AS text) = 'ready' THEN NULL ELSE 2 END, '{}'
-    FROM generate_series(0, CAST(? AS int) - 1) AS n RETURNING id)
+        n_steps, step_type, step_kind, available_at, fence, created_at, status_at, completed_at,
+        params)
+    SELECT CAST(? AS bigint) + n / CAST(? AS int), s.plan_id, n % 3, n, n,
+        CAST(? AS text), CASE WHEN CAST(? AS text) = 'ready' THEN 1 ELSE 5 END, 5, s.step_type,
+        s.step_kind, 1, 5, 1, 2, CASE WHEN CAST(? AS text) = 'ready' THEN NULL ELSE 2 END, '{}'
+    FROM generate_series(0, CAST(? AS int) - 1) AS n
+    JOIN lexigram_durable_plan_steps s ON s.plan_id = CAST(? AS bigint) AND s.step_no = 1
+    RETURNING id)
 INSERT INTO lexigram_durable_history (run_id, fence, step_no, retry, status, finished_at)
 SELECT id, 1, 1, 0, 'COMPLETED', 2 FROM r WHERE CAST(? AS text) <> 'ready'"""
 
@@ -51,11 +54,14 @@ async def facts(ours: Ours, *, quick: bool) -> Facts:
         await _fill(engine, plan_id, finished, "completed")
         await _fill(engine, plan_id, ready, "ready")
         await engine.database.execute("VACUUM ANALYZE")
-        found, whole = await _buffers(engine)
+        found, chosen, whole = await _buffers(engine)
         spent[finished] = await _step_ms(engine)
         kept = "kept" if found <= BUFFERS else "missed"
         name = f"claim of {CLAIM}, {finished:,} finished and {ready:,} ready runs"
-        told = f"{found} buffers to find them, {whole} with all that is written"
+        told = (
+            f"{found} buffers to find them, {chosen} to choose among {len(STEPS)} kinds of steps,"
+            f" {whole} with all that is written"
+        )
         lines.append([name, told, f"≤ {BUFFERS} to find them", kept])
     growth = spent[many] / spent[FEW]
     name = f"claim and finish of {CLAIM}, {many:,} beside {FEW:,} finished runs"
@@ -90,21 +96,22 @@ async def _fill(engine: DurableEngine, plan_id: int, count: int, status: str) ->
                 " remaining = total WHERE id >= ?",
                 (first,),
             )
-        place = (first, GROUP, plan_id, status, status, status, size, status)
+        place = (first, GROUP, status, status, status, size, plan_id, status)
         await engine.database.execute(_RUNS, place)
 
 
-async def _buffers(engine: DurableEngine) -> tuple[int, int]:
-    explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {numbered(sql.CLAIM_OTHERS)}"
+async def _buffers(engine: DurableEngine) -> tuple[int, int, int]:
+    explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {number_placeholders(sql.CLAIM_KINDS)}"
+    kinds = [kind.id for kind in await engine.store.kinds()]
 
     async def work(connection):
-        rows = await connection.driver.fetch(explain, "w", "L", 600.0, [], CLAIM)
+        rows = await connection.driver.fetch(explain, "w", "L", 600.0, None, kinds, CLAIM)
         await connection.driver.execute("ROLLBACK AND CHAIN")
         return rows[0][0]
 
     plan = orjson.loads(await engine.database.run(work))[0]["Plan"]
-    [candidates] = [part for part in plan["Plans"] if part.get("Subplan Name") == "CTE cand"]
-    return _blocks(candidates), _blocks(plan)
+    parts = {part.get("Subplan Name"): _blocks(part) for part in plan["Plans"]}
+    return parts["CTE cand"], parts["CTE first"], _blocks(plan)
 
 
 def _blocks(plan: dict[str, int]) -> int:
@@ -118,8 +125,8 @@ async def _step_ms(engine: DurableEngine) -> float:
 
 async def _once(engine: DurableEngine, lease: str) -> float:
     start = time.perf_counter()
-    claims = (await engine.claim_steps("bench", lease, ANYTHING, CLAIM)).claims
-    await engine.finish_steps([_end(claim.run_id, claim.step_no, lease) for claim in claims])
+    claims = (await engine.store.claim("bench", lease, ANYTHING, CLAIM)).claims
+    await engine.store.finish([_end(claim.run_id, claim.step_no, lease) for claim in claims])
     assert claims
     return (time.perf_counter() - start) * 1e3
 

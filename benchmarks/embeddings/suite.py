@@ -10,7 +10,7 @@ from anyio import to_thread
 from harness import Case, Plan, Section, Target, Work, measure
 
 from lexigram.ai.workers.batch_embedding import BatchEmbeddingWorker, EmbeddingCache
-from lexigram.ai.workers.batch_embedding.cache import cached_embeddings
+from lexigram.ai.workers.batch_embedding.cache import embed_with_cache
 from lexigram.ai.workers.embeddings import HashingEmbeddings, WordLlamaEmbeddings
 from lexigram.ai.workers.vectors.memory import MemoryVectorStore
 from lexigram.tasks import InMemoryTaskQueue
@@ -52,7 +52,7 @@ async def parts(plan: Plan) -> AsyncIterator[Section]:
 
 async def _around(provider, texts: list[str], plan: Plan) -> Section:
     cache = EmbeddingCache()
-    await cached_embeddings(provider, cache, texts)
+    await embed_with_cache(provider, cache, texts)
 
     async def plain() -> None:
         for start in range(0, len(texts), 64):
@@ -72,7 +72,7 @@ async def _around(provider, texts: list[str], plan: Plan) -> Section:
         PLAIN,
         [
             Case(PLAIN, _timed(plain), loops=1),
-            Case(CACHED, _timed(lambda: cached_embeddings(provider, cache, texts)), loops=1),
+            Case(CACHED, _timed(lambda: embed_with_cache(provider, cache, texts)), loops=1),
             Case(WORKER, _timed(job), loops=1),
         ],
     )

@@ -14,17 +14,17 @@ from typing import Any
 from harness import Case, Facts, Plan, Section, Target, Work, measure
 from ingestion.quality import qualities
 
-from lexigram.ai.workers.cli.embedded import embedded_application
+from lexigram.ai.workers.cli.embedded import create_embedded_application
 from lexigram.ai.workers.cli.ingestion import FileIngestion, Outcome, Request
 from lexigram.ai.workers.document_ingestion.chunker import DocumentChunker
 from lexigram.ai.workers.document_ingestion.parser import UniversalDocumentParser
 from lexigram.ai.workers.document_ingestion.stages import (
     DocumentFacts,
-    chunks_of,
-    collection_for,
+    chunk_document_text,
+    ensure_collection,
     document_id_of,
-    records_of,
-    vectors_of,
+    build_records,
+    embed_chunks,
 )
 from lexigram.ai.workers.embeddings import HashingEmbeddings, WordLlamaEmbeddings
 from lexigram.ai.workers.module import WorkersModule
@@ -75,7 +75,7 @@ async def _ingesting(plan: Plan, folder: Path, files: Path, name: str) -> Sectio
             began = time.perf_counter_ns()
             outcome: Outcome = await ingestion.run(Request(paths=[files]))
             spent = time.perf_counter_ns() - began
-        assert (outcome.figures.stored, outcome.bad) == (chunks, [])
+        assert (outcome.statistics.stored, outcome.bad) == (chunks, [])
         return spent
 
     def each(act: Callable[[Path], Awaitable[float]]) -> Any:
@@ -111,8 +111,8 @@ async def in_plain_loop(files: Path, place: Path, name: str) -> int:
     total = 0
     for path in sorted(files.iterdir()):
         document = await parser.parse_bytes(path.read_bytes(), str(path))
-        chunks = await chunks_of(document, chunker)
-        vectors, _ = await vectors_of(chunks, provider, None, batch_size=1000)
+        chunks = await chunk_document_text(document, chunker, parser.isolation, str(path))
+        vectors, _ = await embed_chunks(chunks, provider, None, batch_size=1000)
         facts = DocumentFacts(
             document_id=document_id_of("files", str(path)),
             doc_hash="",
@@ -120,8 +120,8 @@ async def in_plain_loop(files: Path, place: Path, name: str) -> int:
             source="files",
             uri=str(path),
         )
-        records = records_of(facts, chunks, vectors, provider.model_id)
-        collection = await collection_for(
+        records = build_records(facts, chunks, vectors, provider.model_id)
+        collection = await ensure_collection(
             store, "documents", model_id=provider.model_id, dimension=provider.dimension
         )
         await collection.replace({"document_id": facts.document_id}, records)
@@ -139,7 +139,7 @@ async def _again(folder: Path, plan: Plan) -> Facts:
     async with application(folder / "again", "hashing") as app:
         ingestion = await app.container.call(FileIngestion)
         again: Outcome = await ingestion.run(Request(paths=[files]))
-    assert (first.indexed, again.unchanged, again.figures.embedded) == (number, number, 0)
+    assert (first.indexed, again.unchanged, again.statistics.embedded) == (number, number, 0)
     verdict = "met" if again.seconds <= SECONDS_AGAIN else "MISSED"
     line = [f"{number} unchanged files", f"{again.seconds:.2f} s", "0", f"≤ {SECONDS_AGAIN:g} s"]
     return Facts(
@@ -168,8 +168,8 @@ def application(place: Path, model: str) -> Application:
     place.mkdir(parents=True, exist_ok=True)
     settings = f"ai_workers:\n  embeddings:\n    provider: {model}\n"
     (place / "application.yaml").write_text(settings, encoding="utf-8")
-    app = embedded_application(place)
-    app.only_look()
+    app = create_embedded_application(place)
+    app.background_enabled = False
     return app
 
 

@@ -1,4 +1,4 @@
-"""An application with the AI workers, and an embedding model that is away at first."""
+"""An application with the AI workers, and an embedding model that is unavailable at first."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from lexigram.di import Provider
 
 
 class Flaky(HashingEmbeddings):
-    """A model that cannot be reached until somebody mends it."""
+    """A model that is unavailable until ``available`` is set."""
 
-    away = True
+    available = False
 
     async def embed_texts(self, texts: list[str]) -> list[list[float]]:
-        """As the base class, once it is mended."""
-        if self.away:
-            raise ConnectionError("the model is away")
+        """Embed texts; fails while the model is unavailable."""
+        if not self.available:
+            raise ConnectionError("the model is unavailable")
         return await super().embed_texts(texts)
 
 
 class ModelProvider(Provider):
-    """What an application binds for a contract wins over what the module would choose."""
+    """Binds the model; bindings of the application replace those of the module."""
 
     name = "model"
 
@@ -34,7 +34,7 @@ class ModelProvider(Provider):
 
 
 def create() -> Application:
-    """The application; a dead letter is tried again after a tenth of a second."""
+    """Create the application; dead letters are retried after a tenth of a second."""
     config = WorkersConfig(
         embeddings=EmbeddingConfig(provider="hashing"),
         vectors=VectorConfig(provider="memory"),

@@ -27,16 +27,16 @@ HERE = ["--data", str(DATA)]
 def main() -> int:
     """The exit code: 0 when everything was ingested and every search found its source."""
     began = time.monotonic()
-    shown(["ingest", *PATHS, *HERE])
+    show(["ingest", *PATHS, *HERE])
     problems: list[str] = []
     for question, how, expected in SEARCHES:
-        text = shown(["search", question, *how, "--k", "3", *HERE])
+        text = show(["search", question, *how, "--k", "3", *HERE])
         sources = re.findall(r"^\d+\. (.*)  \d", text, re.MULTILINE)
         if not any(expected in source for source in sources):
             problems.append(f"{question!r}: {expected} is not in the first three of {sources}")
     status = json.loads(silent(["ingest", "status", "--json", *HERE]))
     group = str(status["ingestions"][0]["group"])
-    shown(["workflow", "stats", group, "--app", APP])
+    show(["workflow", "stats", group, "--app", APP])
     for problem in problems:
         print(f"demo: {problem}", file=sys.stderr)
     print(f"\nThat took {time.monotonic() - began:.0f} s. To try next:\n")
@@ -51,20 +51,20 @@ def main() -> int:
     return 1 if problems else 0
 
 
-def shown(arguments: list[str]) -> str:
+def show(arguments: list[str]) -> str:
     """Run a command as if it had been typed; what it printed. Ends the demo when it fails."""
     typed = " ".join(f'"{word}"' if " " in word else word for word in arguments)
     bold, plain = ("\033[1m", "\033[0m") if sys.stdout.isatty() else ("", "")
     print(f"\n{bold}$ lexigram {typed}{plain}", flush=True)
-    return _printed(arguments, _Tee(sys.stdout))
+    return _run_command(arguments, _Tee(sys.stdout))
 
 
 def silent(arguments: list[str]) -> str:
     """The same without showing it."""
-    return _printed(arguments, io.StringIO())
+    return _run_command(arguments, io.StringIO())
 
 
-def _printed(arguments: list[str], into: io.StringIO) -> str:
+def _run_command(arguments: list[str], into: io.StringIO) -> str:
     with contextlib.redirect_stdout(into):
         code = lexigram(arguments)
     if code:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lexigram.ai.workers.cli.embedded import FOLDER, embedded_application
+from lexigram.ai.workers.cli.embedded import FOLDER, create_embedded_application
 from lexigram.app import Application
 
 DATA = Path(FOLDER) / "demo"
@@ -12,4 +12,4 @@ DATA = Path(FOLDER) / "demo"
 
 def create() -> Application:
     """SQLite, blobs and LanceDB below ``.lexigram/demo``."""
-    return embedded_application(DATA)
+    return create_embedded_application(DATA)

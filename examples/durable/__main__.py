@@ -4,7 +4,7 @@ import tempfile
 
 import anyio
 
-from examples.durable.app import create, told
+from examples.durable.app import create, group_ended
 from lexigram.contracts.workflow.durable import DurableRunsProtocol, RunDocument
 from lexigram.workflow.durable.fleet import DurableFleet
 
@@ -20,7 +20,7 @@ async def main(folder: str) -> None:
         async with runs.working():
             async for stats in runs.watch(group):
                 last = stats
-            await told.wait()
+            await group_ended.wait()
         print(last.group_status.value, last.completed, "of", last.total_runs)
         fleet = app.container.get(DurableFleet)
         page = await fleet.overview.runs(group_id=group)

@@ -16,7 +16,7 @@ from lexigram.workflow.config import WorkflowConfig
 from lexigram.workflow.durable.config import DurableConfig
 
 HERE = Path(__file__).parent
-told = anyio.Event()
+group_ended = anyio.Event()
 
 
 async def count(ctx: StepContextProtocol) -> dict[str, Any]:
@@ -37,7 +37,7 @@ async def file(ctx: StepContextProtocol, uri: str, shelf: str) -> dict[str, Any]
 async def tell(message: str) -> None:
     """Called when every note of a group is filed."""
     print(message)
-    told.set()
+    group_ended.set()
 
 
 def create(folder: str = ".") -> Application:

@@ -12,30 +12,30 @@ DATABASE = "parcels.db"
 
 async def pack(state: dict[str, Any]) -> dict[str, Any]:
     """The first node."""
-    told("pack", state)
+    report("pack", state)
     return {"parcel": f"a parcel for {state['input']}"}
 
 
 async def weigh(state: dict[str, Any]) -> dict[str, Any]:
     """Runs beside ``insure``, perhaps in another process."""
-    told("weigh", state)
+    report("weigh", state)
     return {"grams": 100 * len(state["input"])}
 
 
 async def insure(state: dict[str, Any]) -> dict[str, Any]:
     """Runs beside ``weigh``."""
-    told("insure", state)
+    report("insure", state)
     return {"insured": True}
 
 
 async def send(state: dict[str, Any]) -> dict[str, Any]:
     """The last node."""
-    told("send", state)
+    report("send", state)
     return {"output": f"{state['parcel']}, {state['grams']} g, {state['said']}"}
 
 
-def told(node: str, state: dict[str, Any]) -> None:
-    """Show which process does what."""
+def report(node: str, state: dict[str, Any]) -> None:
+    """Print which process runs the node."""
     print(f"{node} for {state['input']} in process {os.getpid()}", flush=True)
 
 

@@ -16,7 +16,7 @@ def write(state: dict[str, object]) -> dict[str, object]:
 
 def spelling(state: dict[str, object]) -> dict[str, object]:
     print("spelling")
-    return {"notes": f"spelling of {len(str(state['text']))} letters is fine"}
+    return {"notes": f"spelling of {len(str(state['text']))} characters is fine"}
 
 
 def tone(state: dict[str, object]) -> dict[str, object]:

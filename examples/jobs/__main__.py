@@ -1,4 +1,4 @@
-"""Submit, watch, fail, mend."""
+"""Submit, watch, fail, retry."""
 
 import anyio
 
@@ -7,7 +7,7 @@ from lexigram.tasks import JobEndedError, JobOptions, Jobs
 
 
 async def main() -> None:
-    """Two pictures and an album."""
+    """Two photos and an album."""
     async with create() as app:
         jobs = app.container.get(Jobs)
         cat = await jobs.submit(resize, "cat")
@@ -19,7 +19,7 @@ async def main() -> None:
             await jobs.result(dog)
         except JobEndedError as error:
             print("dog:", error.result.status.value, error.result.error)
-        app.container.get(Disk).pictures["dog"] = 60
+        app.container.get(Disk).photos["dog"] = 60
         await jobs.retry(dog)
         done = await jobs.submit(album, ["cat", "dog"], options=JobOptions(after=[cat, dog]))
         print("dog:", await jobs.result(dog))

@@ -1,4 +1,4 @@
-"""Handlers of a picture shop, and the application around them."""
+"""Handlers of a photo shop, and the application around them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from lexigram.tasks import JobContext, JobRetry, TasksConfig, TasksModule, job
 
 @singleton
 class Disk:
-    """Where pictures are; the second one is missing at first."""
+    """Where photos are; the second one is missing at first."""
 
     def __init__(self) -> None:
-        self.pictures = {"cat": 40, "bird": 20}
+        self.photos = {"cat": 40, "bird": 20}
 
 
 @job("resize", max_retries=1, retry=JobRetry(base_delay=0.01))
 async def resize(name: str, disk: Disk, context: JobContext) -> int:
-    """Halve a picture, ten lines at a time."""
-    lines = disk.pictures[name]
+    """Halve a photo, ten lines at a time."""
+    lines = disk.photos[name]
     for done in range(0, lines, 10):
         await context.progress(done, lines, f"{name}: {done} of {lines} lines")
         await anyio.sleep(0.001)
@@ -29,16 +29,16 @@ async def resize(name: str, disk: Disk, context: JobContext) -> int:
 
 @job("album")
 async def album(names: list[str]) -> str:
-    """Runs when all pictures are done."""
+    """Runs when all photos are done."""
     return f"an album of {', '.join(names)}"
 
 
 @module(imports=[TasksModule.scope(resize, album)], providers=[Disk], exports=[Disk])
-class Pictures(Module):
+class Photos(Module):
     """The feature."""
 
 
 def create() -> Application:
     """The application; its jobs are in memory."""
     tasks = TasksModule.configure(TasksConfig(backend="memory"))
-    return Application("pictures", modules=[tasks, Pictures])
+    return Application("photos", modules=[tasks, Photos])

@@ -1,4 +1,4 @@
-"""New customers: checked, welcomed by what they pay for, told by mail and phone."""
+"""New customers: checked, welcomed according to their plan, notified by mail and phone."""
 
 from lexigram.app import Application
 from lexigram.sql import SqlConfig, SqlModule

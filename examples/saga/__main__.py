@@ -18,19 +18,19 @@ async def main(command: str, *cities: str) -> None:
             await recover(store)
             return
         trip = Trip(cities[0], store, dies=command == "crash")
-        print(_said(trip, await trip.execute()))
+        print(_outcome(trip, await trip.execute()))
 
 
 async def recover(store: SqlSagaStore) -> None:
-    """Finish what nobody works on; a killed process keeps its saga until its lease is over."""
+    """Finish abandoned sagas; a killed process keeps its saga until its lease expires."""
     while not (found := await store.unfinished()):  # noqa: ASYNC110 - another process ends it
         await anyio.sleep(0.2)
     for saga in found:
         trip = Trip(saga.saga_id.removeprefix("trip-"), store)
-        print(_said(trip, await trip.resume()))
+        print(_outcome(trip, await trip.resume()))
 
 
-def _said(trip: Trip, ended: object) -> str:
+def _outcome(trip: Trip, ended: object) -> str:
     return f"{trip.get_id()} {trip.state.value}: {ended}"
 
 

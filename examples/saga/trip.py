@@ -17,25 +17,25 @@ class Trip(AbstractSaga[Any]):
         super().__init__(store, lease=5.0)
         self.city = city
         self.dies = dies
-        self.seat = ""
+        self.booking = ""
 
     def get_id(self) -> str:
         return f"trip-{self.city}"
 
     def snapshot(self) -> Mapping[str, Any]:
-        return {"seat": self.seat}
+        return {"booking": self.booking}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        self.seat = snapshot.get("seat", "")
+        self.booking = snapshot.get("booking", "")
 
     @saga_step(compensation="cancel_flight")
     async def flight(self) -> Result[None, str]:
-        self.seat = f"{self.city[:3].upper()}-12A"
-        print("flight", self.seat)
+        self.booking = f"{self.city[:3].upper()}-12A"
+        print("flight", self.booking)
         return Ok(None)
 
     async def cancel_flight(self) -> None:
-        print("cancel flight", self.seat)
+        print("cancel flight", self.booking)
 
     @saga_step(compensation="cancel_hotel")
     async def hotel(self) -> Result[None, str]:

@@ -41,7 +41,7 @@ async def collect(orders: Orders, firing: Firing) -> None:
 
 @scheduled("30 2 * * *", name="report", timezone="Europe/Berlin")
 async def report(orders: Orders) -> None:
-    """Tell how many orders were paid."""
+    """Print the number of paid orders."""
     print(f"{orders.paid} paid")
 
 
