@@ -268,10 +268,22 @@ def test_a_missing_profile_file_is_a_problem_that_says_who_asked(tmp_path):
             "app_name: !!bool hunter2\n",
             ":1  app_name\n    does not fit its tag tag:yaml.org,2002:bool",
         ),
+        (
+            f"app_name: !!float 1{':1' * 200}\n",
+            ":1  app_name\n    does not fit its tag tag:yaml.org,2002:float",
+        ),
         ("app: &a\n  x: *a\n", ":2  app.x\n    an alias contains itself"),
         (
             "app_name: a\x01b\n",
             "\n    is not valid YAML: unacceptable character #x0001: special characters are not allowed",
+        ),
+        (
+            'debug: true\napp_name: "\\UFFFFFFFF"\n',
+            ":2\n    is not valid YAML in column 14: a number is out of range",
+        ),
+        (
+            f"%YAML {'9' * 5_000}.1\n---\ndebug: true\n",
+            ":1\n    is not valid YAML in column 7: a number is out of range",
         ),
     ],
 )

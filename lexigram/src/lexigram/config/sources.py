@@ -132,19 +132,10 @@ def read_yaml(
     except ValueError:  # a NUL or a lone surrogate, from LEX_PROFILE
         tree.problems.append(ConfigProblem(source=ascii(str(path)), message="is no name of a file"))
         return tree
-    import yaml  # 10 ms: not paid where there is no file
-
-    try:
-        loader = _loader_class()(text)
-        node = loader.get_single_node()
-    except yaml.MarkedYAMLError as error:
-        tree.problems.append(_yaml_problem(path, error))
-    except yaml.YAMLError as error:
-        text = str(error).splitlines()[0]
-        tree.problems.append(_problem(path, f"is not valid YAML: {text}"))
-    else:
-        if node is not None:
-            _YamlReader(tree, path, env, loader).read(node)
+    # The library takes 10 ms: not paid where there is no file.
+    loader, node = _root_node(text, tree, path)
+    if node is not None:
+        _YamlReader(tree, path, env, loader).read(node)
     return tree
 
 
@@ -154,21 +145,41 @@ def read_yaml_document(text: str, name: str) -> ConfigTree:
     It may come from anybody: ``${VAR}`` is plain text, and what its aliases multiply is bounded.
     Places have columns: ``name:line:column``.
     """
+    tree = ConfigTree()
+    most = 2 * _DOCUMENT_VALUES  # its keys are nodes too
+    loader, node = _root_node(text, tree, name, max_nodes=most, column_in_place=True)
+    if node is not None:
+        _DocumentReader(tree, name, {}, loader).read(node)
+    return tree
+
+
+def _root_node(
+    text: str,
+    tree: ConfigTree,
+    name: Path | str,
+    *,
+    max_nodes: int | None = None,
+    column_in_place: bool = False,
+) -> tuple[Any, Node | None]:
+    """The document and what loads its values; without a node when it is empty or not YAML."""
     import yaml
 
-    tree = ConfigTree()
+    loader = None
     try:
-        loader = _loader_class(2 * _DOCUMENT_VALUES)(text)  # its keys are nodes too
-        node = loader.get_single_node()
+        loader = _loader_class(max_nodes)(text)
+        return loader, loader.get_single_node()
     except yaml.MarkedYAMLError as error:
-        tree.problems.append(_yaml_problem(name, error, column_in_place=True))
+        problem = _yaml_problem(name, error, column_in_place=column_in_place)
     except yaml.YAMLError as error:
-        reason = str(error).splitlines()[0]
-        tree.problems.append(_problem(name, f"is not valid YAML: {reason}"))
-    else:
-        if node is not None:
-            _DocumentReader(tree, name, {}, loader).read(node)
-    return tree
+        problem = _problem(name, f"is not valid YAML: {str(error).splitlines()[0]}")
+    except (ValueError, OverflowError):
+        # PyYAML passes on what chr() and int() raise: for a character above U+10FFFF, for a
+        # version of thousands of digits.
+        mark = None if loader is None else loader.get_mark()
+        refused = yaml.MarkedYAMLError(problem="a number is out of range", problem_mark=mark)
+        problem = _yaml_problem(name, refused, column_in_place=column_in_place)
+    tree.problems.append(problem)
+    return loader, None
 
 
 class _YamlReader:
@@ -258,7 +269,7 @@ class _YamlReader:
     def scalar(self, node: ScalarNode, path: KeyPath, place: str) -> Any:
         try:
             value = self.loader.construct_object(node, deep=True)
-        except (ValueError, LookupError):
+        except (ValueError, OverflowError, LookupError):
             # The text of the error shows the value, which may be secret.
             return self.report(place, path, f"does not fit its tag {node.tag}")
         if not isinstance(value, str):
