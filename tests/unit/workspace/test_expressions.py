@@ -9,6 +9,7 @@ import os
 import random
 import re
 import time
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 
@@ -62,10 +63,12 @@ def uses(trees, name):
     }
 
 
+@cache
 def expressions():
     """(where, pattern, way): each pattern of a module, and each that is written in a call."""
     trees = dict(sources())
-    later = set()
+    texts = [(tree, ast.unparse(tree)) for tree in trees.values()]
+    found, later = [], set()
     for module, tree in trees.items():
         named = set()
         for name, value in vars(importlib.import_module(module)).items():
@@ -76,11 +79,9 @@ def expressions():
                 for target in getattr(node, "targets", None) or [node.target]
             ):
                 named.add(name)
-                others = [
-                    other for other in trees.values() if f"import {name}" in ast.unparse(other)
-                ]
+                others = [other for other, text in texts if f"import {name}" in text]
                 ways = uses([tree, *others], name) or {"finditer"}
-                yield from ((f"{module}.{name}", value, way) for way in sorted(ways))
+                found += ((f"{module}.{name}", value, way) for way in sorted(ways))
         for node in calls_of_re(tree):
             way, given = node.func.attr, node.args[0]
             if way == "escape" or (
@@ -90,8 +91,9 @@ def expressions():
             if way == "compile" or not isinstance(given, ast.Constant):
                 later.add(module)
                 continue
-            yield f"{module}:{given.value!r}", re.compile(given.value), way
+            found.append((f"{module}:{given.value!r}", re.compile(given.value), way))
     assert later == MADE_LATER.keys()
+    return found
 
 
 def _made_by(tree, name, call):
