@@ -189,11 +189,16 @@ class BlobStore:
         with _translate_errors("written", path):
             options = {"chunk": self.config.chunk_size, **_content_type_option(content_type)}
             file = await self._operator.open(target, "wb", **options)
-        async for piece in chunks:
+        try:
+            async for piece in chunks:
+                with _translate_errors("written", path):
+                    await file.write(piece)
             with _translate_errors("written", path):
-                await file.write(piece)
-        with _translate_errors("written", path):
-            await file.close()
+                await file.close()
+        finally:
+            # The traceback of an error keeps our variables, and with them the file open: what was
+            # written of it would take room on the disk until the next garbage collection.
+            del file
 
     async def _entries(self, prefix: str) -> AsyncIterator[BlobInfo]:
         with _translate_errors("listed", prefix):
