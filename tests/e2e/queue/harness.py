@@ -5,9 +5,11 @@ publisher and consumers as processes and kills them. Tests wait on what was hand
 """
 
 import json
+import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -17,7 +19,9 @@ from tests.processes import Popen
 from lexigram.contracts.queue import BusMessage
 
 WORKER = Path(__file__).with_name("worker.py")
-STUCK_SECONDS = 180.0  # without any progress, on a machine that does much else: something is lost
+# Without any progress for so long, on a machine that does much else, something is lost. Who runs a
+# test in a loop to find a rare defect sets less.
+STUCK_SECONDS = float(os.environ.get("LEX_CHAOS_STUCK_SECONDS", "180"))
 
 
 @dataclass
@@ -42,10 +46,15 @@ class Place:
 
 
 class Crowd:
-    """``with Crowd(place) as crowd``: processes that are gone at its end."""
+    """``with Crowd(place) as crowd``: processes that are gone at its end.
 
-    def __init__(self, place):
+    ``evidence`` says more about the broker than the bus knows; it is asked when nothing moves any
+    more.
+    """
+
+    def __init__(self, place, evidence=None):
         self.place = place
+        self.evidence: Callable[[], Awaitable[str]] | None = evidence
         self.folder = Path(place.folder)
         self.consumers = []
         self.everybody = []
@@ -114,18 +123,28 @@ class Crowd:
             now = (sum(self.handled().values()), len(self.confirmed()), len(self.everybody))
             if now != last:
                 last, since = now, anyio.current_time()
-            assert anyio.current_time() - since < STUCK_SECONDS, self.story()
+            assert anyio.current_time() - since < STUCK_SECONDS, await self.story()
             await anyio.sleep(0.02)
 
-    def story(self):
+    async def story(self):
         lost = sorted(set(range(self.place.messages)) - set(self.handled()))
         logs = "\n".join(
-            file.read_text(errors="replace")[-800:] for file in sorted(self.folder.glob("log.*"))
+            f"{file.name}: {file.read_text(errors='replace')[-2000:]}"
+            for file in sorted(self.folder.glob("log.*"))
         )
+        found = await anyio.to_thread.run_sync(self._ask_the_bus)
+        more = "" if self.evidence is None else await self.evidence()
         return (
             f"no progress: {len(self.confirmed())} confirmed, {len(lost)} never handled, "
-            f"such as {lost[:10]}\n{logs[-6000:]}"
+            f"such as {lost[:10]}\n{logs[-8000:]}\n{found}\n{more}"
         )
+
+    def _ask_the_bus(self):
+        """Its statistics and its dead letters, from a process of its own."""
+        asking = self._start("tell")
+        asking.wait()
+        said = self.folder / f"log.{len(self.everybody) - 1}"
+        return said.read_text(errors="replace")[-4000:]
 
 
 async def kill_consumers(place, *, kills, rng, members=3):
@@ -207,17 +226,18 @@ async def bury(place, queue):
             now = (len(crowd.handled()), len(crowd.consumers))
             if now != last:
                 last, since = now, anyio.current_time()
-            assert anyio.current_time() - since < STUCK_SECONDS, crowd.story()
+            assert anyio.current_time() - since < STUCK_SECONDS, await crowd.story()
             await anyio.sleep(0.05)
         return crowd.handled(), dead, (crowd.folder / "deaths").stat().st_size
 
 
-async def restart_broker(place, stop, start, *, times=1, members=2, settle=0.0):
+async def restart_broker(place, stop, start, *, evidence=None, times=1, members=2, settle=0.0):
     """The same, and the broker is stopped and started again under load.
 
-    ``settle``: seconds the broker has for what was declared, before there is load.
+    ``evidence``: see ``Crowd``. ``settle``: seconds the broker has for what was declared, before
+    there is load.
     """
-    with Crowd(place) as crowd:
+    with Crowd(place, evidence) as crowd:
         crowd.consume(members)
         await crowd.until(crowd.is_there)
         await anyio.sleep(settle)

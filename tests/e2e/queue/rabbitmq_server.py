@@ -8,6 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import aiormq
+import anyio
 import pytest
 
 from lexigram.testing.services import do_without, free_port
@@ -15,6 +17,12 @@ from lexigram.testing.services import do_without, free_port
 # Not the one in sbin: that becomes another user.
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 START_SECONDS = 150.0  # a hang guard; a start takes six seconds
+ASKED = (
+    "list_queues name type durable messages_ready messages_unacknowledged consumers",
+    "list_bindings source_name destination_name routing_key",
+    "list_channels connection number consumer_count messages_unacknowledged messages_unconfirmed",
+    "list_consumers",
+)
 
 
 class OwnRabbitMQ:
@@ -73,13 +81,46 @@ class OwnRabbitMQ:
                 time.sleep(0.02)
 
     def ctl(self, *arguments):
-        """rabbitmqctl on this server."""
-        subprocess.run(
+        """What rabbitmqctl says about this server."""
+        return subprocess.run(
             [str(SERVER.with_name("rabbitmqctl")), "-q", *arguments],
             env={**os.environ, **self._settings},
             check=True,
             capture_output=True,
-        )
+            text=True,
+        ).stdout
+
+    async def evidence(self):
+        """What it holds: queues with their counts, bindings, who consumes, the messages that wait
+        (they come back marked as delivered before), and the end of its logs.
+        """
+        parts = []
+        for command in ASKED:
+            said = await anyio.to_thread.run_sync(self.ctl, *command.split())
+            parts.append(f"$ rabbitmqctl {command}\n{said}")
+        names = [line.split("\t")[0] for line in parts[0].splitlines()[2:]]
+        parts += await self._list_waiting([one for one in names if not one.startswith("amq.gen")])
+        parts += await anyio.to_thread.run_sync(self._read_logs)
+        return "\n".join(parts)
+
+    def _read_logs(self):
+        logs = [self.folder / "server.log", *sorted((self.folder / "log").glob("*.log"))]
+        return [f"{log.name}: {log.read_text(errors='replace')[-4000:]}" for log in logs]
+
+    async def _list_waiting(self, queues):
+        connection = await aiormq.connect(self.url)
+        found = []
+        for name in queues:
+            channel = await connection.channel()
+            for _ in range(20):
+                raw = await channel.basic_get(name, timeout=10)
+                if raw.delivery.name == "Basic.GetEmpty":
+                    break
+                facts = raw.delivery.redelivered, raw.header.properties.headers, raw.body[:100]
+                found.append(f"{name}: {facts}")
+            await channel.close()
+        await connection.close()
+        return found
 
 
 @pytest.fixture(scope="module")

@@ -35,9 +35,9 @@ async def test_what_a_killed_relay_published_comes_again_with_the_same_id(
     for _ in range(3):
         dying = dataclasses.replace(place, dies_after=rng.randrange(1, 200))
         with Crowd(dying) as crowd:
-            assert await ended(crowd.relay()) == -signal.SIGKILL, crowd.story()
+            assert await ended(crowd.relay()) == -signal.SIGKILL, await crowd.story()
     with Crowd(place) as crowd:
-        assert await ended(crowd.relay()) == 0, crowd.story()
+        assert await ended(crowd.relay()) == 0, await crowd.story()
     got = Counter()
     while batch := await driver.receive("chaos", "g", limit=100, wait=0):
         got.update(one.message.id for one in batch)

@@ -72,6 +72,7 @@ async def test_no_confirmed_message_is_lost_when_the_server_is_restarted_under_l
         place,
         lambda: rabbitmq_server.stop(how),
         rabbitmq_server.start,
+        evidence=rabbitmq_server.evidence,
         times=3 if FULL else 1,
         # RabbitMQ 3.10 writes the list of its quorum queues now and then only: killed half a second
         # after one was made, it comes back without it.

@@ -1,10 +1,12 @@
-"""A process of the kill tests: ``worker.py publish|consume|relay <json>``; see ``harness.Place``.
+"""A process of the kill tests: ``worker.py publish|consume|relay|tell <json>``; see
+``harness.Place``.
 
 publish: sends numbered messages, again and again until the broker confirmed each of them, and
 writes the confirmed numbers to a file. consume: writes the number of each message it handles to
 a file of its own; with ``effects`` (a database URL) it handles exactly once, and its effect is a
 row there, written in the transaction of the handler. relay: publishes the outbox of database
-``effects``; with ``dies_after`` it is killed once so many are published, before it deletes them.
+``effects``; with ``dies_after`` it is killed once so many are published, before it deletes them. tell: prints what the
+queue says of itself.
 """
 
 import asyncio
@@ -148,11 +150,22 @@ async def relay(queue, place):
         await relaying.stop()
 
 
+async def tell(queue, place):
+    for question in (queue.driver.depth, queue.driver.lag, queue.driver.list_dead):
+        try:
+            said = await question(place["topic"], "chaos")
+        except QueueError as error:  # the rest is told all the same
+            said = error
+        for one in said if isinstance(said, list | tuple) else (said,):
+            print(f"{question.__name__}: {one}")
+
+
 async def main():
     work, place = sys.argv[1], json.loads(sys.argv[2])
     queue = queue_of(place)
     await queue.connect(wait=30)
-    await {"publish": publish, "consume": consume, "relay": relay}[work](queue, place)
+    works = {"publish": publish, "consume": consume, "relay": relay, "tell": tell}
+    await works[work](queue, place)
     await queue.close()
 
 

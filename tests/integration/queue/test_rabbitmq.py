@@ -749,6 +749,56 @@ async def test_the_configuration_is_obeyed(vhost, exchange, raw):
         await driver.close()
 
 
+async def hold(open_driver, number):
+    """Two members of a group on quorum queues, and ``number`` deliveries of the first one."""
+    members = [await open_driver(queue_type="quorum") for _ in range(2)]
+    for member in members:
+        await member.declare("t", "g")
+    await members[0].publish_many(
+        [BusMessage(topic="t", payload=b"", id=f"m{n}") for n in range(number)]
+    )
+    with anyio.fail_after(60):
+        held = []
+        while len(held) < number:
+            held += await members[0].receive("t", "g", limit=number, wait=1)
+    return *members, held
+
+
+async def test_members_mark_at_the_same_time_on_quorum_queues(open_driver):
+    """RabbitMQ lets several consumers be exclusive on a quorum queue, and gives each of them a part."""
+    one, other, (first, *held) = await hold(open_driver, 13)
+    assert await one.mark_begun(first) == 1  # from now on there is a queue of the marks
+    with anyio.fail_after(60):
+        for marks in (1, 2, 3):
+            calls = (
+                member.mark_begun(delivery)
+                for member, delivery in zip([one, other] * 6, held, strict=True)
+            )
+            assert await asyncio.gather(*calls) == [marks] * len(held)
+    await one.ack_many([first, *held])
+    async with one._connection.contents(
+        one._names.attempts(one._names.queue("t", "g"))
+    ) as contents:
+        left = await contents.read()
+    assert left == []
+
+
+async def test_each_of_several_readers_sees_all_dead_letters_of_a_quorum_queue(open_driver):
+    one, other, held = await hold(open_driver, 12)
+    for delivery in held:
+        entry = DeadLetterEntry(
+            message=delivery.message, error="e", reason=DeadLetterReason.REJECTED
+        )
+        await one.dead_letter(delivery, entry)
+    with anyio.fail_after(60):
+        lists = await asyncio.gather(*(member.list_dead("t", "g") for member in [one, other] * 4))
+    assert [{entry.message.id for entry in found} for found in lists] == [
+        {f"m{n}" for n in range(12)}
+    ] * 8
+    assert await one.redrive("t", "g", ["m3"]) == 1
+    assert await other.purge_dead("t", "g") == 11
+
+
 async def test_the_queue_of_its_own_needs_a_url_only(vhost, exchange):
     async with RabbitMQQueue(vhost, exchange, prefetch_count=3) as queue:
         got = asyncio.Event()

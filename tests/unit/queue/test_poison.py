@@ -5,7 +5,7 @@ from collections import Counter
 import anyio
 import pytest
 
-from lexigram.contracts.queue import BusMessage, Capability, DeadLetterReason
+from lexigram.contracts.queue import BusMessage, Capability, DeadLetterReason, QueueError
 from lexigram.queue import ConsumerOptions
 from lexigram.queue.backends.memory import MemoryBroker, MemoryDriver
 from lexigram.testing import wait_until
@@ -289,3 +289,35 @@ async def test_a_suspect_that_others_got_before_it_began_is_not_counted(open_que
     assert not broker.groups["t", "default"].dead
     await consumer.start()
     await wait_until(lambda: handled == ["innocent"])
+
+
+class Unanswered(MortalDriver):
+    """Its broker takes the mark, and the answer does not come."""
+
+    unanswered = MAX_DELIVERIES
+
+    async def mark_begun(self, delivery):
+        marks = await super().mark_begun(delivery)
+        if self.unanswered:
+            self.unanswered -= 1
+            raise QueueError("no answer")
+        return marks
+
+
+async def test_a_mark_that_had_to_be_sent_again_counts_once(open_queue, time):
+    broker, handled = MemoryBroker(), []
+    gone = MortalDriver(broker, visibility_timeout=LEASE)
+    await gone.connect()
+    await gone.declare("t", "default")
+    await gone.publish_many([BusMessage(id="innocent", topic="t", payload=b"1")])
+    await gone.receive("t", "default", limit=1, wait=0)
+    time.advance(LEASE)
+
+    async def handle(message):
+        handled.append(message.id)
+
+    queue = await open_queue(driver=Unanswered(broker), max_deliveries=MAX_DELIVERIES)
+    await queue.consume(ConsumerOptions(topics=("t",)), handle)
+    group = broker.groups["t", "default"]
+    await wait_until(lambda: group.count == 0, timeout=60)
+    assert (handled, dict(group.dead)) == (["innocent"], {})

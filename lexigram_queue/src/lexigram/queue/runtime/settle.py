@@ -208,14 +208,17 @@ class Settler:
 
         0: the delivery is lost, or the broker took no mark.
         """
-        driver, marks = cast("BegunMarkProtocol", self._driver), 0
+        driver, marks, failed = cast("BegunMarkProtocol", self._driver), 0, 0
 
         async def mark() -> None:
-            nonlocal marks
+            nonlocal marks, failed
+            failed += 1
             marks = await driver.mark_begun(delivery)
+            failed -= 1
 
         await self._insist("mark", mark)
-        return marks
+        # A call that failed may have left a mark all the same, and no handler began with it.
+        return max(marks - failed, 1) if marks else 0
 
     async def hand_back(self, deliveries: Sequence[Delivery]) -> None:
         """Give back what was not begun, or not finished in time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final
 
 import anyio
@@ -19,6 +19,9 @@ from lexigram.queue.backends.rabbitmq._wire import NAME
 from lexigram.queue.errors import RabbitMQQueueError
 
 TURNS: Final = Backoff(first=0.01, cap=0.1)  # between looks whether the registry is free
+# A channel holds back what it has for a quorum queue while 32 commands are on the way, and a channel
+# that is closed forgets it: 3 of 36 acknowledgements were lost.
+ACKS_ON_THE_WAY: Final = 16
 MEBIBYTE: Final = 1024 * 1024
 
 _log = logging.getLogger(__name__)
@@ -42,6 +45,7 @@ class Connection:
         self.max_message_bytes: int | None = None
         self.client: Any = None  # the library
         self.changing = asyncio.Lock()
+        self._locks: dict[str, asyncio.Lock] = {}  # by the queue that a task reads
         self._url, self._names, self._heartbeat = url, names, heartbeat
         self._hear, self._lost = hear, lost
         self._connection: Any = None
@@ -182,17 +186,55 @@ class Connection:
     ) -> AsyncGenerator[Contents]:
         """A queue for us alone; what is not acknowledged goes back to its place at the end."""
         self.check()
-        refused, attempt = self.client.exceptions.ChannelAccessRefused, 0
+        is_quorum = self._names.is_quorum and queue != self._names.registry
+        contents = Contents(queue, is_quorum, prefetch)
+        async with AsyncExitStack() as stack:
+            if is_quorum:
+                await stack.enter_async_context(self._lock(queue, topic))
+            await stack.enter_async_context(self._channel_alone(queue, topic, contents.open))
+            try:
+                yield contents
+            finally:
+                await contents.give_back()
+
+    @asynccontextmanager
+    async def _lock(self, queue: str, topic: str) -> AsyncGenerator[None]:
+        """One reader at a time, where the broker lets several consumers be exclusive.
+
+        An exclusive queue belongs to a connection, whose tasks wait for each other here. Its
+        consumer goes with the channel, and the queue with the consumer.
+        """
+        name = self._names.lock(queue)
+
+        async def take(channel: Any) -> None:
+            kind = {"x-queue-type": "classic"}
+            await channel.queue_declare(name, exclusive=True, auto_delete=True, arguments=kind)
+            await channel.basic_consume(name, _ignore, no_ack=True)
+
+        own = self._locks.setdefault(queue, asyncio.Lock())
+        with self.translate_errors(f"read {queue}", topic):
+            async with asyncio.timeout(self.timeout):
+                await own.acquire()
+        try:
+            async with self._channel_alone(queue, topic, take):
+                yield
+        finally:
+            own.release()
+
+    @asynccontextmanager
+    async def _channel_alone(
+        self, queue: str, topic: str, take: Callable[[Any], Awaitable[None]]
+    ) -> AsyncGenerator[Any]:
+        """A channel on which ``take`` succeeded; it is called until no other reader is in its way."""
+        kinds, attempt = self.client.exceptions, 0
         with self.translate_errors(f"read {queue}", topic):
             async with asyncio.timeout(self.timeout):
                 while True:
                     channel = await self.open_channel()
-                    contents = Contents(queue, channel, self._names.is_quorum)
                     try:
-                        await channel.basic_qos(prefetch_count=prefetch)
-                        await channel.basic_consume(queue, contents.came, exclusive=True)
+                        await take(channel)
                         break
-                    except refused as error:
+                    except (kinds.ChannelAccessRefused, kinds.ChannelLockedResource) as error:
                         if "exclusive" not in str(error):
                             raise
                         attempt += 1
@@ -202,7 +244,7 @@ class Connection:
                         raise
         try:
             with self.translate_errors(f"read {queue}", topic):
-                yield contents
+                yield channel
         finally:
             await close_channel(channel)
 
@@ -278,11 +320,20 @@ def make_undeclared_error(topic: str, group: str) -> QueueError:
 class Contents:
     """The messages of a queue that is ours alone for a moment."""
 
-    def __init__(self, queue: str, channel: Any, is_slow: bool) -> None:
-        self._queue, self._channel, self._is_slow = queue, channel, is_slow
+    def __init__(self, queue: str, is_quorum: bool, prefetch: int) -> None:
+        self._queue, self._is_quorum, self._prefetch = queue, is_quorum, prefetch
+        self._channel: Any = None
+        self._tag: str | None = None
         self.inbox: list[Any] = []
 
-    async def came(self, raw: Any) -> None:
+    async def open(self, channel: Any) -> None:
+        """Begin to consume; refused while another reader does, unless it is a quorum queue."""
+        self._channel = channel
+        await channel.basic_qos(prefetch_count=self._prefetch)
+        consumer = await channel.basic_consume(self._queue, self._came, exclusive=True)
+        self._tag = consumer.consumer_tag
+
+    async def _came(self, raw: Any) -> None:
         self.inbox.append(raw)
 
     async def read(self, limit: int | None = None) -> list[Any]:
@@ -291,15 +342,49 @@ class Contents:
             seen = len(self.inbox)
             answer = await self._channel.queue_declare(self._queue, passive=True, timeout=10)
             # Deliveries come before the answer; those of a quorum queue may be a moment behind.
-            if not answer.message_count and (not self._is_slow or seen == len(self.inbox)):
+            if not answer.message_count and (not self._is_quorum or seen == len(self.inbox)):
                 break
             await asyncio.sleep(0.02)
+        if self._is_quorum:
+            await self._read_rest(limit)
         return list(self.inbox)
+
+    async def _read_rest(self, limit: int | None) -> None:
+        """Take what is left one by one: a quorum queue under load says that it has none."""
+        if self._tag is not None:
+            tag, self._tag = self._tag, None
+            await self._channel.basic_cancel(tag)
+        while limit is None or len(self.inbox) < limit:
+            if not await self._get():
+                break
+
+    async def _get(self) -> bool:
+        raw = await self._channel.basic_get(self._queue, timeout=10)
+        found: bool = raw.delivery.name != "Basic.GetEmpty"
+        if found:
+            self.inbox.append(raw)
+        return found
 
     async def remove(self, raws: Sequence[Any]) -> None:
         """Remove these permanently."""
         for at, raw in enumerate(raws, 1):
-            await self._channel.basic_ack(raw.delivery.delivery_tag, wait=at == len(raws))
+            is_last = at == len(raws)
+            await self._channel.basic_ack(raw.delivery.delivery_tag, wait=is_last)
+            if self._is_quorum and (is_last or not at % ACKS_ON_THE_WAY):
+                await self._get()  # answered when all that were sent before are in effect
+
+    async def give_back(self) -> None:
+        """Have the broker put back what is not removed before the next reader comes.
+
+        A quorum queue learns of a closed channel some time later.
+        """
+        if self._is_quorum and not self._channel.is_closed:
+            with anyio.move_on_after(5, shield=True):
+                await self._channel.basic_nack(0, multiple=True, wait=False)
+
+
+async def _ignore(_: Any) -> None:
+    """Nothing is sent to the queue that is a lock."""
 
 
 async def close_channel(channel: Any) -> None:

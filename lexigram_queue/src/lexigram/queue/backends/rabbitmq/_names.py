@@ -30,6 +30,9 @@ class Names:
     def attempts(self, queue: str) -> str:
         return f"{queue}/begun"
 
+    def lock(self, queue: str) -> str:
+        return f"{queue}/lock"
+
     def step(self, base: str, milliseconds: int) -> str:
         return f"{base}/retry/{milliseconds}"
 

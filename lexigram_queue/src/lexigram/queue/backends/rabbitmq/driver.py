@@ -11,6 +11,8 @@ What is declared for exchange ``lexigram``, topic ``orders`` and group ``billing
   the step of its delay, rounded up to a quarter of a second times a power of two, and returns to
   the queue by itself: all that wait in one step wait equally long, so nobody waits behind a
   longer delay. Steps are declared when needed and expire when not.
+- ``lexigram/orders/billing/dead/lock`` and ``…/begun/lock``: with quorum queues, of the connection
+  that reads these at the moment; gone when it has read.
 - ``lexigram//later/<topic>/<ms>``: the same for messages that are published for later.
 - ``lexigram//backlog/<topic>``: what was sent to a topic that has no group yet.
 - ``lexigram//registry``: which groups there are; AMQP cannot list them. Its exclusive
