@@ -162,6 +162,43 @@ async def is_empty(stored):
     return await stored() == []
 
 
+# Leases.
+
+
+async def test_a_suspect_whose_lease_ended_before_its_handler_began_is_not_counted(double):
+    """Its process stood still, again and again: more often than the message may kill one."""
+    name, handler = place_name(), Handler()
+    options = BusOptions(max_deliveries=1)
+    async with (
+        BusQueue(driver_on(double.settings, name)) as others,
+        BusQueue(driver_on(double.settings, name), options=options) as queue,
+    ):
+        other = others.driver
+        consumer = await queue.prepare(ConsumerOptions(topics=("orders",)), handler)
+        suspects = consumer._suspects
+        await queue.publish("orders", BusMessage(id="innocent", payload=1))
+        await other.release_many([await take(other)])
+        for _ in range(3):
+            [suspect] = await suspects.sort_out([await take(queue.driver)])
+            assert suspect.delivery_count > 1
+            assert not await suspects.begin(suspect)  # its copy is sent
+            assert not await suspects.sort_out([copy := await take(queue.driver)])
+            assert consumer._buffer.popleft() is copy
+            for _ in range(2):  # the first time when the lease is over
+                await other.release_many([await take(other)])
+            assert not await suspects.begin(copy)
+        assert await other.list_dead("orders", "default") == []
+        await consumer.start()
+        await wait_until(lambda: handler.handled == [1], timeout=30)
+
+
+async def take(driver):
+    with anyio.fail_after(60):
+        while not (got := await driver.receive("orders", "default", limit=1, wait=1)):
+            pass
+    return got[0]
+
+
 # The redrive policy.
 
 
@@ -178,11 +215,9 @@ async def test_what_sqs_set_aside_by_its_redrive_policy_is_a_dead_letter_of_the_
         await asking.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": policy})
         await queue.publish("orders", BusMessage(id="poison", payload=1))
         for count in (1, 2):  # members that die with it in hand: nobody settles it
-            with anyio.fail_after(30):
-                while not (got := await driver.receive("orders", "default", limit=1, wait=1)):
-                    pass
-            assert got[0].delivery_count == count
-            await driver.release_many(got)
+            held = await take(driver)
+            assert held.delivery_count == count
+            await driver.release_many([held])
         await queue.subscribe("orders", handler)
         await wait_until(lambda: DeadLetters(queue).list(), timeout=30)
         [entry] = await DeadLetters(queue).list()

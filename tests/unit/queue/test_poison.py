@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from lexigram.contracts.queue import BusMessage, Capability, DeadLetterReason, QueueError
+from lexigram.contracts.queue.headers import BEGUN
 from lexigram.queue import ConsumerOptions
 from lexigram.queue.backends.memory import MemoryBroker, MemoryDriver
 from lexigram.testing import wait_until
@@ -289,6 +290,44 @@ async def test_a_suspect_that_others_got_before_it_began_is_not_counted(open_que
     assert not broker.groups["t", "default"].dead
     await consumer.start()
     await wait_until(lambda: handled == ["innocent"])
+
+
+class Shared(WithoutMarks):
+    """Every second copy comes to another process, which handles it."""
+
+    copies, theirs = 0, ()
+
+    async def receive(self, topic, group, *, limit, wait):
+        kept = []
+        for one in await super().receive(topic, group, limit=limit, wait=wait):
+            is_copy = BEGUN in one.message.headers
+            self.copies += is_copy
+            if is_copy and self.copies % 2:
+                await self.ack_many([one])
+                self.theirs += (one.message.id,)
+            else:
+                kept.append(one)
+        return kept
+
+
+async def test_copies_that_others_handle_hold_up_no_other_suspect(open_queue, time):
+    """The consumer is not told of them: it must not wait seconds for each."""
+    broker, handled, ids = MemoryBroker(), [], {f"m{number}" for number in range(30)}
+    gone = MemoryDriver(broker, visibility_timeout=LEASE)
+    await gone.connect()
+    await gone.declare("t", "default")
+    await gone.publish_many([BusMessage(id=one, topic="t", payload=b"1") for one in ids])
+    assert len(await gone.receive("t", "default", limit=30, wait=0)) == 30
+    time.advance(LEASE)
+
+    async def handle(message):
+        handled.append(message.id)
+
+    queue = await open_queue(driver=Shared(broker, visibility_timeout=LEASE))
+    await queue.consume(ConsumerOptions(topics=("t",), prefetch=100), handle)
+    await wait_until(lambda: set(handled) | set(queue.driver.theirs) == ids, timeout=60)
+    assert len(queue.driver.theirs) >= 10
+    assert not broker.groups["t", "default"].dead
 
 
 class Unanswered(MortalDriver):

@@ -16,7 +16,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from attrs import frozen
 
@@ -26,10 +26,18 @@ from lexigram.contracts.queue.headers import BEGUN
 from lexigram.queue.runtime.leases import LeaseKeeper
 from lexigram.queue.runtime.settle import Settler
 
-NEXT_COPY: Final = 5.0  # seconds a copy has to come and be handled before the next one is sent
+# Seconds a copy has to come before the next one is sent: twice as long as the last one took, within
+# bounds. How long that is shows when the first one comes.
+FIRST_COPY: Final = 1.0
+LEAST_PAUSE, MOST_PAUSE = 0.1, 5.0
+# Copies that do not come are handled by others, or wait for others that are busy: each one doubles
+# the pause, up to this.
+OTHERS_PAUSE: Final = 1.0
 SEND_BACK: Final = 2.0  # seconds until a copy that could not begin at once comes again
-REMEMBERED: Final = 1000  # copies that were given up before they began
+REMEMBERED: Final = 1000  # copies that are on their way, or were given up before they began
 _DIGITS: Final = 10  # more than any count has
+
+T = TypeVar("T")
 
 
 class Suspects:
@@ -146,6 +154,9 @@ class CopiedSuspects(Suspects):
         super().__init__(settler, keeper, max_deliveries, resume)
         self._next: _Copy | None = None  # has the lock and waits for a worker
         self._next_copy_at = 0.0  # by the clock of the event loop
+        self._pause = FIRST_COPY
+        self._sent: dict[str, float] = {}  # by message: when its copy was sent
+        self._missing = 0  # copies sent since the last one that came
         self._timer: asyncio.TimerHandle | None = None
         # By message: copies that were given up here before they began.
         self._not_begun: dict[str, _NotBegun] = {}
@@ -157,6 +168,8 @@ class CopiedSuspects(Suspects):
         kept: list[Delivery] = []
         for delivery in batch:
             copy = self._read(delivery)
+            if copy is not None:
+                self._note_arrival(delivery)
             if copy is None or not copy.is_paid:
                 kept.append(delivery)
             elif self._next is None and suspect_lock.try_acquire(self._resume):
@@ -237,18 +250,31 @@ class CopiedSuspects(Suspects):
             begun -= wrong.counted
         if begun >= self._max_deliveries:
             return await self._set_aside(delivery, begun)
-        self._next_copy_at = asyncio.get_running_loop().time() + NEXT_COPY
+        self._note_departure(delivery)
         await self._settler.retry(delivery, _with_header(delivery, max(begun, 0) + 1))
         return False
+
+    def _note_departure(self, delivery: Delivery) -> None:
+        now = asyncio.get_running_loop().time()
+        _remember(self._sent, delivery.message.id, now)
+        pause = max(self._pause, min(self._pause * 2.0 ** min(self._missing, 10), OTHERS_PAUSE))
+        self._next_copy_at = now + pause
+        self._missing += 1
+
+    def _note_arrival(self, delivery: Delivery) -> None:
+        sent = self._sent.pop(delivery.message.id, None)
+        if sent is not None:
+            took = asyncio.get_running_loop().time() - sent
+            # One that others sent back took longer than the way: it doubles the pause at most.
+            self._pause = min(max(2 * took, LEAST_PAUSE), 2 * self._pause, MOST_PAUSE)
+            self._missing = 0
 
     def _note_not_begun(self, delivery: Delivery) -> None:
         self._next_copy_at = 0.0
         key = delivery.message.id
-        known = self._not_begun.pop(key, None)
+        known = self._not_begun.get(key)
         counted = 1 if known is None else known.counted + 1
-        self._not_begun[key] = _NotBegun(delivery.delivery_count, counted)
-        if len(self._not_begun) > REMEMBERED:
-            del self._not_begun[next(iter(self._not_begun))]
+        _remember(self._not_begun, key, _NotBegun(delivery.delivery_count, counted))
 
     def _is_next_of_not_begun(self, key: str, count: int) -> bool:
         """Whether the delivery before this one was here, and nobody began it; then it is forgotten."""
@@ -260,6 +286,14 @@ class CopiedSuspects(Suspects):
         else:
             self._not_begun[key] = _NotBegun(0, known.counted - 1)
         return True
+
+
+def _remember(memory: dict[str, T], key: str, value: T) -> None:
+    """As the youngest; the oldest goes when there are too many."""
+    memory.pop(key, None)
+    memory[key] = value
+    if len(memory) > REMEMBERED:
+        del memory[next(iter(memory))]
 
 
 def _with_header(delivery: Delivery, begun: int) -> BusMessage:
