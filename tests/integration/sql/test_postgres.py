@@ -182,7 +182,7 @@ def test_the_driver_still_has_what_a_statement_is_sent_by():
     except (AttributeError, TypeError) as error:
         pytest.fail(
             f"asyncpg {asyncpg.__version__} has no Connection._execute as we call it ({error}):"
-            " adapt `prepared` in lexigram/sql/postgres/connection.py, or hold asyncpg back in"
+            " adapt `prepared` in lexigram/sql/postgres/backend.py, or hold asyncpg back in"
             " lexigram/pyproject.toml"
         )
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lexigram.leasing.subscriptions import Subscription
     from lexigram.sql.config import Isolation, Migrate, SqlConfig, Synchronous
-    from lexigram.sql.database import Database
+    from lexigram.sql.database import Database, Transaction
     from lexigram.sql.di.provider import SqlProvider
     from lexigram.sql.errors import (
         CommitUncertainError,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         is_transient,
     )
     from lexigram.sql.module import SqlModule
-    from lexigram.sql.transaction import Transaction
 else:
     from lexigram.contracts._lazy import lazy_exports
 
@@ -40,7 +39,7 @@ else:
         __name__,
         {
             "lexigram.sql.config": ["Isolation", "Migrate", "SqlConfig", "Synchronous"],
-            "lexigram.sql.database": ["Database"],
+            "lexigram.sql.database": ["Database", "Transaction"],
             "lexigram.sql.di.provider": ["SqlProvider"],
             "lexigram.sql.errors": [
                 "CommitUncertainError",
@@ -68,7 +67,6 @@ else:
             ],
             "lexigram.sql.module": ["SqlModule"],
             "lexigram.leasing.subscriptions": ["Subscription"],
-            "lexigram.sql.transaction": ["Transaction"],
         },
     )
 

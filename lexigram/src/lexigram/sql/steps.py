@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from lexigram.contracts.data.sql.database import QueryResult
-
-if TYPE_CHECKING:
-    from lexigram.sql.postgres.connection import PostgresConnection
 
 T = TypeVar("T")
 
@@ -34,15 +31,3 @@ def run_steps_sync(execute: Callable[[str, Sequence[Any]], QueryResult], steps: 
             value: T = end.value
             return value
         answer = execute(sql, params)
-
-
-async def run_steps_async(connection: PostgresConnection, steps: Steps[T]) -> T:
-    """Do the steps one await at a time."""
-    answer: QueryResult | None = None
-    while True:
-        try:
-            sql, params = next(steps) if answer is None else steps.send(answer)
-        except StopIteration as end:
-            value: T = end.value
-            return value
-        answer = await connection.execute(sql, params)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from inspect import isawaitable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import anyio
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Executable
 
 from lexigram.contracts.data.sql.database import DatabaseError, QueryResult
 from lexigram.leasing.subscriptions import Subscription
@@ -22,16 +22,16 @@ from lexigram.sql.errors import (
     TransactionScopeError,
     TransactionTimeoutError,
 )
-from lexigram.sql.steps import Steps, run_steps_async
+from lexigram.sql.placeholders import number_placeholders
+from lexigram.sql.steps import Many, Steps
 from lexigram.sql.url import parse_url, show_url
 
 try:
     from asyncpg import connect  # type: ignore[import-untyped]
 
-    from lexigram.sql.postgres.connection import Driver, PostgresConnection, fetch
+    from lexigram.sql.postgres._compile import compile_statement
     from lexigram.sql.postgres.errors import FOREIGN, is_connection_loss, translate
     from lexigram.sql.postgres.listener import Listener
-    from lexigram.sql.postgres.pool import Pool
 except ModuleNotFoundError as missing:
     if missing.name != "asyncpg":
         raise
@@ -42,7 +42,11 @@ except ModuleNotFoundError as missing:
 
 T = TypeVar("T")
 
+# A connection of asyncpg, which has no types to name it by.
+Driver: TypeAlias = Any
+
 _GRACE = 2.0  # seconds between the server's own limit for a statement and ours
+_CLOSING = 5.0  # seconds for a connection to say goodbye
 
 
 class PostgresBackend:
@@ -110,7 +114,7 @@ class PostgresBackend:
 
     async def run_steps(self, steps: Callable[[], Steps[T]]) -> T:
         """One transaction around a generator."""
-        result: T = await self.run(lambda connection: run_steps_async(connection, steps()))
+        result: T = await self.run(lambda connection: connection.run_steps(steps()))
         return result
 
     async def read(self, fn: Callable[[Any], Any]) -> Any:
@@ -125,7 +129,7 @@ class PostgresBackend:
 
     async def read_steps(self, steps: Callable[[], Steps[T]]) -> T:
         """One read-only snapshot around a generator."""
-        result: T = await self.read(lambda connection: run_steps_async(connection, steps()))
+        result: T = await self.read(lambda connection: connection.run_steps(steps()))
         return result
 
     async def restructure(self, fn: Callable[[Connection], Any]) -> Any:
@@ -151,7 +155,7 @@ class PostgresBackend:
         await self.execute("SELECT pg_notify(?, ?)", (channel, payload))
 
     async def _alone(self, driver: Driver, sql: str, params: Sequence[Any]) -> QueryResult:
-        result = await fetch(driver, sql, params, self.address)
+        result = await _fetch(driver, sql, params, self.address)
         if driver.is_in_transaction():
             raise TransactionScopeError(
                 "a statement began a transaction", hint="use `async with db.transaction()`"
@@ -160,19 +164,15 @@ class PostgresBackend:
 
     async def acquire_connection(self) -> tuple[Pool, Driver]:
         """A live connection of the pool; the pool itself replaces those a restart left dead."""
-        pool = self._opened
+        pool = self._pool
+        if pool is None:
+            raise DatabaseError(
+                "the database is not open", hint="use it between connect() and close()"
+            )
         try:
             return pool, await pool.acquire(self._config.connect_timeout)
         except FOREIGN as error:
             raise self._unreachable(error) from error
-
-    @property
-    def _opened(self) -> Pool:
-        if self._pool is None:
-            raise DatabaseError(
-                "the database is not open", hint="use it between connect() and close()"
-            )
-        return self._pool
 
     def _unreachable(self, error: BaseException) -> DatabaseError:
         """A time-out here is about reaching the server, not about a statement."""
@@ -238,7 +238,7 @@ class PostgresSession:
         driver = self._require_driver()
         with self._translation():
             async with asyncio.timeout_at(self._deadline):
-                return await fetch(driver, sql, params, self._backend.address)
+                return await _fetch(driver, sql, params, self._backend.address)
 
     async def run(self, fn: Callable[[Any], Any]) -> Any:
         """An async function with the connection; errors of the driver become ours."""
@@ -252,7 +252,7 @@ class PostgresSession:
 
     async def run_steps(self, steps: Callable[[], Steps[T]]) -> T:
         """A generator, one statement after the other."""
-        result: T = await self.run(lambda connection: run_steps_async(connection, steps()))
+        result: T = await self.run(lambda connection: connection.run_steps(steps()))
         return result
 
     async def commit(self) -> None:
@@ -333,6 +333,148 @@ class PostgresSession:
         driver, self._driver = self._driver, None
         if driver is not None and self._pool is not None:
             self._pool.release(driver)
+
+
+class PostgresConnection:
+    """One transaction's connection: statements as text with ``?``, or as SQLAlchemy Core."""
+
+    def __init__(self, driver: Driver, address: str) -> None:
+        self._driver: Driver | None = driver
+        self._address = address
+
+    @property
+    def driver(self) -> Driver:
+        """The asyncpg connection, for COPY, cursors and the like."""
+        if self._driver is None:
+            raise TransactionScopeError("the connection was used after its function returned")
+        return self._driver
+
+    async def execute(
+        self, statement: str | Executable, params: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> QueryResult:
+        """Positional parameters for text, named ones for SQLAlchemy Core."""
+        if isinstance(statement, str) and isinstance(params, Many):
+            return await _execute_many(self.driver, statement, params, self._address)
+        if isinstance(statement, str):
+            return await _fetch(self.driver, statement, tuple(params), self._address)
+        if not isinstance(params, Mapping) and params:
+            raise DatabaseError(
+                "a SQLAlchemy statement takes one set of parameters, by name",
+                hint='write execute(statement, {"name": value})',
+            )
+        sql, values = compile_statement(statement, dict(params))
+        return await _fetch_prepared(self.driver, sql, values, self._address)
+
+    async def run_steps(self, steps: Steps[T]) -> T:
+        """The statements of a generator, one after the other."""
+        answer: QueryResult | None = None
+        while True:
+            try:
+                sql, params = next(steps) if answer is None else steps.send(answer)
+            except StopIteration as end:
+                value: T = end.value
+                return value
+            answer = await self.execute(sql, params)
+
+    def end(self) -> None:
+        """Called when the function has returned."""
+        self._driver = None
+
+
+class Pool:
+    """At most ``size`` connections; dead ones are replaced when they are asked for."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Driver]], size: int) -> None:
+        self._connect = connect
+        self._slots = asyncio.Semaphore(size)
+        self._idle: list[Driver] = []
+        self._used: set[Driver] = set()
+        self._closed = False
+
+    async def acquire(self, timeout: float) -> Driver:
+        """A live connection; TimeoutError when all are in use for that long."""
+        if self._slots.locked():
+            async with asyncio.timeout(timeout):
+                await self._slots.acquire()
+        else:
+            await self._slots.acquire()
+        try:
+            driver = self._live() or await self._connect()
+        except BaseException:
+            self._slots.release()
+            raise
+        self._used.add(driver)
+        return driver
+
+    def release(self, driver: Driver) -> None:
+        """Take it back; one that is in a transaction still is cut, which rolls back."""
+        if driver not in self._used:
+            return
+        self._used.discard(driver)
+        if not driver.is_closed():
+            if self._closed or driver.is_in_transaction():
+                driver.terminate()
+            else:
+                self._idle.append(driver)
+        self._slots.release()
+
+    async def close(self) -> None:
+        """Close idle connections and cut those in use."""
+        self._closed = True
+        for driver in list(self._used):
+            driver.terminate()
+        while self._idle:
+            driver = self._idle.pop()
+            with anyio.move_on_after(_CLOSING):
+                await driver.close()
+                continue
+            driver.terminate()
+
+    def _live(self) -> Driver | None:
+        while self._idle:
+            driver = self._idle.pop()
+            if not driver.is_closed():
+                return driver
+        return None
+
+
+async def _fetch(driver: Driver, sql: str, params: Sequence[Any], address: str) -> QueryResult:
+    """A statement with ``?`` placeholders; rows, or how many rows it touched."""
+    return await _fetch_prepared(driver, number_placeholders(sql), params, address)
+
+
+async def _execute_many(driver: Driver, sql: str, many: Many, address: str) -> QueryResult:
+    """The statement for each item, in one round trip."""
+    try:
+        await driver.executemany(number_placeholders(sql), many)
+    except FOREIGN as error:
+        raise translate(error, address) from error
+    return QueryResult(row_count=len(many))
+
+
+async def _fetch_prepared(
+    driver: Driver, sql: str, params: Sequence[Any], address: str
+) -> QueryResult:
+    """The same with ``$1`` placeholders; asyncpg keeps the prepared statement."""
+    try:
+        # What Connection.fetch does inside, but with the command tag, which says how many rows
+        # were touched. In public, fetch() drops the tag and execute() the rows; a prepared
+        # statement has both, but leaves it to us to prepare again after a change of the schema.
+        rows, tag, _ = await driver._execute(  # noqa: SLF001
+            sql, params, 0, None, return_status=True
+        )
+    except FOREIGN as error:
+        raise translate(error, address) from error
+    if rows:
+        return QueryResult(rows=[dict(row) for row in rows], row_count=len(rows))
+    return QueryResult(row_count=_row_count(tag))
+
+
+def _row_count(tag: bytes | str | None) -> int:
+    """``UPDATE 3`` → 3, ``CREATE TABLE`` → 0."""
+    text = tag.decode() if isinstance(tag, bytes) else tag or ""
+    last = text.rpartition(" ")[2]
+    return int(last) if last.isdigit() else 0
 
 
 def _is_answered(error: DatabaseError) -> bool:

@@ -10,7 +10,6 @@ from sqlalchemy import Connection, NullPool
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from lexigram.sql.postgres.connection import Driver
 from lexigram.sql.statements import MIGRATION_LOCK
 
 T = TypeVar("T")
@@ -25,9 +24,9 @@ _SETTINGS = {
 
 async def restructure(dsn: str, connect_timeout: float, fn: Callable[[Connection], T]) -> T:
     """What ``fn`` returns; asyncpg's own errors come out."""
-    made: list[Driver] = []
+    made: list[Any] = []
 
-    async def connect_driver() -> Driver:
+    async def connect_driver() -> Any:
         options: dict[str, Any] = {"timeout": connect_timeout}  # said to be an int, which it is not
         made.append(await connect(dsn, server_settings=_SETTINGS, **options))
         return made[-1]
