@@ -1,4 +1,4 @@
-"""One clock for the whole process, seen by every task and thread.
+"""One clock for the whole process, seen by every task and thread; that of the machine by default.
 
 A plain variable on purpose: a ContextVar set in one task (say, a provider's boot) would be
 invisible to all others.
@@ -6,13 +6,34 @@ invisible to all others.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from threading import Lock
+from typing import final
 
-from lexigram.clock.system import SystemClock
 from lexigram.contracts.core.clock import ClockProtocol
+
+
+@final
+class SystemClock:
+    """Reads the machine's clocks."""
+
+    __slots__ = ()
+
+    def now(self) -> datetime:
+        """The wall time, aware and in UTC."""
+        return datetime.now(UTC)
+
+    def timestamp(self) -> float:
+        """The wall time in seconds since 1970-01-01 UTC."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds from an unknown start, never decreasing."""
+        return time.monotonic()
+
 
 _lock = Lock()
 _installed: ClockProtocol = SystemClock()

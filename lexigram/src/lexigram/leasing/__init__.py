@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lexigram.leasing.backoff import Backoff
     from lexigram.leasing.coalescer import Coalescer
-    from lexigram.leasing.heartbeat import RENEWALS_PER_LEASE, renew_until_lost
+    from lexigram.leasing.lease import RENEWALS_PER_LEASE, lease_token, renew_until_lost
     from lexigram.leasing.pool import LeasedRun, LeasePool, StopReason
-    from lexigram.leasing.subscriptions import Subscription, Subscriptions
-    from lexigram.leasing.token import lease_token
-    from lexigram.leasing.waiter import Waiter
+    from lexigram.leasing.subscriptions import Subscription, Subscriptions, Waiter
 else:
     from lexigram.contracts._lazy import lazy_exports
 
@@ -18,11 +16,9 @@ else:
         {
             "lexigram.leasing.backoff": ["Backoff"],
             "lexigram.leasing.coalescer": ["Coalescer"],
-            "lexigram.leasing.heartbeat": ["RENEWALS_PER_LEASE", "renew_until_lost"],
+            "lexigram.leasing.lease": ["RENEWALS_PER_LEASE", "lease_token", "renew_until_lost"],
             "lexigram.leasing.pool": ["LeasePool", "LeasedRun", "StopReason"],
-            "lexigram.leasing.subscriptions": ["Subscription", "Subscriptions"],
-            "lexigram.leasing.token": ["lease_token"],
-            "lexigram.leasing.waiter": ["Waiter"],
+            "lexigram.leasing.subscriptions": ["Subscription", "Subscriptions", "Waiter"],
         },
     )
 

@@ -1,4 +1,4 @@
-"""Who in this process wants to hear of which channel."""
+"""Notifications in this process: subscribe to a channel, and wait until there may be work."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import anyio
+from attrs import frozen
 
 
 class Subscription:
@@ -33,6 +34,19 @@ class Subscription:
         """Wake the listener."""
         self._payload = payload
         self._news.set()
+
+
+@frozen
+class Waiter:
+    """One worker that waits for a notification, or for the time to look anyway."""
+
+    subscription: Subscription
+    poll: float
+
+    async def wait(self, at_most: float | None = None) -> bool:
+        """True when woken, False when it is time to look anyway."""
+        limit = self.poll if at_most is None else min(self.poll, at_most)
+        return await self.subscription.wait(timeout=limit) is not None
 
 
 class Subscriptions:

@@ -13,7 +13,7 @@ from lexigram import clock
 from lexigram.concurrency import call
 from lexigram.contracts.data.sql.database import DatabaseError
 from lexigram.leasing import Backoff
-from lexigram.leasing.waiter import Waiter
+from lexigram.leasing.subscriptions import Waiter
 from lexigram.observability import get_logger
 from lexigram.schedule.callbacks import Callbacks
 from lexigram.schedule.scheduler import Scheduler

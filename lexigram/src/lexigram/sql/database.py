@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 import anyio
 
+from lexigram import clock
 from lexigram.contracts.data.sql.database import DatabaseError, QueryResult
 from lexigram.leasing.backoff import Backoff
 from lexigram.leasing.subscriptions import Subscription
@@ -30,6 +31,9 @@ T = TypeVar("T")
 # A restarted server is back within a second or two: 0.05 + 0.1 + 0.2 + … with jitter.
 _RETRY = Backoff(first=0.05, cap=1.0)
 ROLLBACK_SECONDS = 5.0  # a cancelled task waits this long for its rollback, then it is cut off
+
+# clock_timestamp(), not now(): a transaction may have waited for a lock since it began.
+POSTGRES_NOW = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision) AS now"
 
 # The transactions of a task; its child tasks inherit them, which is how their misuse is noticed.
 _open: ContextVar[tuple[Transaction, ...]] = ContextVar("lexigram_sql_transactions", default=())
@@ -370,6 +374,18 @@ class TransactionBlock:
         # In this context; copies of it, in child tasks, still know the transaction.
         _open.set(tuple(entry for entry in _open.get() if entry is not transaction))
         await transaction.end(commit=error is None)
+
+
+def lease_now(dialect: Dialect) -> Steps[float]:
+    """Seconds since 1970, asked within ``run_steps`` by ``yield from``.
+
+    PostgreSQL: the server's clock, since its clients are on many machines. SQLite: the clock of
+    this machine (``lexigram.clock``), which all users of the file share.
+    """
+    if dialect == "sqlite":
+        return clock.timestamp()
+    found = yield POSTGRES_NOW, ()
+    return float(found.rows[0]["now"])
 
 
 def _backend(dialect: Dialect, config: SqlConfig) -> Backend:

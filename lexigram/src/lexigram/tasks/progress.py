@@ -13,8 +13,7 @@ from lexigram import clock
 from lexigram.contracts.infra.tasks.errors import JobRefusedError
 from lexigram.contracts.infra.tasks.protocols import NewsProtocol
 from lexigram.contracts.infra.tasks.types import JobStatus, ProgressSnapshot, ProgressStatus
-from lexigram.leasing.subscriptions import Subscriptions
-from lexigram.leasing.waiter import Waiter
+from lexigram.leasing.subscriptions import Subscriptions, Waiter
 from lexigram.sql.text import storable_text
 from lexigram.tasks.intake import check_keys
 from lexigram.tasks.queue import TaskQueue

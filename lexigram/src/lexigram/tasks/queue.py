@@ -32,7 +32,7 @@ from lexigram.contracts.infra.tasks.types import (
 from lexigram.contracts.observability.metrics import MetricsProtocol
 from lexigram.contracts.observability.tracing import TracerProtocol
 from lexigram.leasing.coalescer import Coalescer
-from lexigram.leasing.token import lease_token
+from lexigram.leasing.lease import lease_token
 from lexigram.sql.database import Database
 from lexigram.sql.text import storable_text
 from lexigram.tasks._emitter import JobEmitter

@@ -16,8 +16,7 @@ from lexigram.contracts.infra.tasks.types import (
     JobStatus,
     LeaseState,
 )
-from lexigram.leasing.subscriptions import Subscriptions
-from lexigram.leasing.waiter import Waiter
+from lexigram.leasing.subscriptions import Subscriptions, Waiter
 from lexigram.tasks.intake import NewJob
 from lexigram.tasks.store import (
     QUEUED,

@@ -23,7 +23,7 @@ from lexigram.contracts.infra.tasks.types import (
     JobStatus,
     LeaseState,
 )
-from lexigram.leasing.waiter import Waiter
+from lexigram.leasing.subscriptions import Waiter
 from lexigram.sql.database import Database
 from lexigram.sql.errors import TransactionScopeError
 from lexigram.sql.leasing.wakeup import WakeUp

@@ -33,9 +33,8 @@ from lexigram.contracts.observability.metrics import MetricsProtocol
 from lexigram.contracts.observability.tracing import TracerProtocol
 from lexigram.leasing.backoff import Backoff
 from lexigram.leasing.coalescer import Coalescer
-from lexigram.leasing.heartbeat import RENEWALS_PER_LEASE
+from lexigram.leasing.lease import RENEWALS_PER_LEASE, lease_token
 from lexigram.leasing.pool import LeasedRun, LeasePool, StopReason
-from lexigram.leasing.token import lease_token
 from lexigram.observability import get_logger
 from lexigram.sql.errors import is_file_lost
 from lexigram.tasks._emitter import JobEmitter

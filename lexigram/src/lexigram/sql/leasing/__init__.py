@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lexigram.sql.leasing.clock import lease_now
+    from lexigram.sql.database import lease_now
     from lexigram.sql.leasing.wakeup import WakeUp
 else:
     from lexigram.contracts._lazy import lazy_exports
@@ -11,7 +11,7 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "lexigram.sql.leasing.clock": ["lease_now"],
+            "lexigram.sql.database": ["lease_now"],
             "lexigram.sql.leasing.wakeup": ["WakeUp"],
         },
     )

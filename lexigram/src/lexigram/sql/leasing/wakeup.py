@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from lexigram.leasing.waiter import Waiter
+from lexigram.leasing.subscriptions import Waiter
 
 if TYPE_CHECKING:
     from lexigram.sql.database import Database

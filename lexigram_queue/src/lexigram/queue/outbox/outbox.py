@@ -39,7 +39,7 @@ from lexigram.sql.leasing import WakeUp
 
 if TYPE_CHECKING:
     from lexigram.contracts.observability.metrics import MetricsProtocol
-    from lexigram.leasing.waiter import Waiter
+    from lexigram.leasing.subscriptions import Waiter
     from lexigram.sql import Database
 
 BROKER_BACKOFF: Final = Backoff(first=0.2, cap=15.0)  # of a relay whose broker does not answer

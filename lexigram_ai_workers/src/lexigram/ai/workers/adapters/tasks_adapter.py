@@ -19,7 +19,7 @@ from lexigram.contracts.infra.tasks.protocols import (
     TaskQueueProtocol,
 )
 from lexigram.contracts.infra.tasks.types import ClaimedJob, EndKind, JobEnd, JobStatus
-from lexigram.leasing.token import lease_token
+from lexigram.leasing.lease import lease_token
 from lexigram.observability import get_logger
 from lexigram.tasks.plain import leasing
 

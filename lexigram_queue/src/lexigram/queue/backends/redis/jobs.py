@@ -27,8 +27,7 @@ from lexigram.contracts.infra.tasks.types import (
     ProgressStatus,
 )
 from lexigram.leasing import Backoff
-from lexigram.leasing.subscriptions import Subscriptions
-from lexigram.leasing.waiter import Waiter
+from lexigram.leasing.subscriptions import Subscriptions, Waiter
 from lexigram.queue.backends.redis import _job_scripts as scripts
 from lexigram.queue.runtime.background import Background
 from lexigram.resilience.redis import connect, to_its_end

@@ -45,7 +45,7 @@ from lexigram.sql.leasing import WakeUp
 from lexigram.sql.migrate import upgrade
 
 if TYPE_CHECKING:
-    from lexigram.leasing.waiter import Waiter
+    from lexigram.leasing.subscriptions import Waiter
     from lexigram.queue.backends.sql.store import BusStore, Receipt
 
     Bell: TypeAlias = tuple[AbstractAsyncContextManager[Waiter], Waiter]

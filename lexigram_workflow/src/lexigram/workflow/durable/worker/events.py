@@ -17,8 +17,7 @@ from lexigram.concurrency import TaskSupervisor, is_retryable, time_limit
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.leasing import Backoff, lease_token
 from lexigram.observability import get_logger
-from lexigram.sql.database import Database
-from lexigram.sql.database import Transaction
+from lexigram.sql.database import Database, Transaction
 from lexigram.workflow.durable._values import error_text, result_text
 from lexigram.workflow.durable.engine import DurableEngine
 from lexigram.workflow.durable.errors import DurableError, HandlerMissingError

@@ -1,7 +1,10 @@
-"""Renew a lease while the work under it goes on."""
+"""A lease: the token of its holder, and its renewal while the work under it goes on."""
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -9,6 +12,11 @@ import anyio
 from lexigram import clock
 
 RENEWALS_PER_LEASE = 5  # some may fail before the lease is over
+
+
+def lease_token() -> str:
+    """``host:pid:random``: never the same twice, and readable for people."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
 
 
 async def renew_until_lost(
