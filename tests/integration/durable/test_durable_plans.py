@@ -17,7 +17,7 @@ from lexigram.workflow.durable import (
 from lexigram.workflow.durable.store import _postgres_statements as postgres_sql
 from lexigram.workflow.durable.store import _sqlite_statements as sqlite_sql
 from lexigram.workflow.durable.store import statements as shared_sql
-from lexigram.workflow.durable.store._rows import ends_json
+from lexigram.workflow.durable.store.records import ends_json
 
 pytestmark = pytest.mark.anyio
 

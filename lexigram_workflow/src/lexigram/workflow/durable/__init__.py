@@ -99,9 +99,9 @@ if TYPE_CHECKING:
         Terms,
     )
     from lexigram.workflow.durable.store.sync_states import SyncState, SyncStates
-    from lexigram.workflow.durable.worker.config import LoggingMetrics, Metrics, WorkerConfig
     from lexigram.workflow.durable.worker.events import EventContext, Publish, RunNotice
-    from lexigram.workflow.durable.worker.handlers import StepContext
+    from lexigram.workflow.durable.worker.pools import LoggingMetrics, Metrics, WorkerConfig
+    from lexigram.workflow.durable.worker.steps import StepContext
     from lexigram.workflow.durable.worker.worker import Worker
 else:
     from lexigram.contracts._lazy import lazy_exports
@@ -181,8 +181,8 @@ else:
                 *("Submitted", "Tended", "Terms"),
             ],
             "lexigram.workflow.durable.store.sync_states": ["SyncState", "SyncStates"],
-            "lexigram.workflow.durable.worker.handlers": ["StepContext"],
-            "lexigram.workflow.durable.worker.config": [
+            "lexigram.workflow.durable.worker.steps": ["StepContext"],
+            "lexigram.workflow.durable.worker.pools": [
                 *("LoggingMetrics", "Metrics", "WorkerConfig"),
             ],
             "lexigram.workflow.durable.worker.worker": ["Worker"],

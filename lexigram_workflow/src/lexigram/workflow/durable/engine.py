@@ -28,7 +28,6 @@ from lexigram.contracts.workflow.limits import (
 from lexigram.sql.database import Database
 from lexigram.sql.locks import SqlResourceLocks
 from lexigram.sql.text import storable_text
-from lexigram.workflow.durable._values import json_text
 from lexigram.workflow.durable.errors import (
     PlanInvalidError,
     RunNotFoundError,
@@ -41,7 +40,7 @@ from lexigram.workflow.durable.models import (
     step_from,
     step_of_claim,
 )
-from lexigram.workflow.durable.plan import NewRun, RunPlan
+from lexigram.workflow.durable.plan import NewRun, RunPlan, json_text
 from lexigram.workflow.durable.store.base import DurableStore
 from lexigram.workflow.durable.store.records import (
     ANYTHING,

@@ -9,6 +9,8 @@ from attrs import asdict
 
 from lexigram.config import ConfigProblem
 from lexigram.contracts.core.errors import LexigramError
+from lexigram.contracts.data.sql.database import DatabaseError
+from lexigram.sql.errors import is_transient
 
 
 class DurableError(LexigramError):
@@ -182,3 +184,9 @@ class NotOrchestratedError(DurableError, LookupError):
     """The run is no pipeline, graph or saga: it has steps, and no state of its own."""
 
     code = "LEX_ERR_WF_173"
+
+
+def is_outage(error: DurableError) -> bool:
+    """True when the store did not refuse anything: it could not be reached, or was locked."""
+    cause = error.__cause__
+    return isinstance(cause, DatabaseError) and is_transient(cause)

@@ -1,19 +1,24 @@
-"""What a run consists of: the value that definitions are turned into before they are submitted."""
+"""What a run consists of: the plan that definitions are turned into, new runs, and their values.
+
+Users give values to runs and get values back from them, as JSON that is the same after reading.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 import orjson
-from attrs import asdict, field, frozen
+from attrs import Attribute, asdict, field, frozen
 from attrs.validators import optional
 
 from lexigram.contracts.workflow.errors import InvalidRunError
 from lexigram.contracts.workflow.limits import (
+    MAX_TEXT_LENGTH,
+    MAX_VALUE_BYTES,
     check_name,
     check_optional_ids,
     check_optional_names,
@@ -22,8 +27,9 @@ from lexigram.contracts.workflow.limits import (
     check_seconds,
     check_text,
     check_timeout,
+    check_value,
 )
-from lexigram.workflow.durable._values import json_text, validate_with
+from lexigram.sql.text import storable_text
 from lexigram.workflow.durable.errors import PlanInvalidError
 from lexigram.workflow.durable.store.views import STEP_FACTOR
 
@@ -31,6 +37,13 @@ _HANDLERS = 99  # of one event: their numbers have two digits in the view
 # What handlers of graphs, pipelines and sagas begin with; their steps name what they belong to.
 ORCHESTRATED = "orchestrated."
 _CONDITION = re.compile(r"(not +)?([A-Za-z_][A-Za-z0-9_-]*)")
+
+
+def validate_with(
+    check: Callable[[str, object], None],
+) -> Callable[[Any, Attribute[Any], Any], None]:
+    """A validator of attrs that is a check of ``lexigram.contracts.workflow.limits``."""
+    return lambda _, attribute, value: check(attribute.name, value)
 
 
 class LifeCycleEvent(StrEnum):
@@ -252,6 +265,40 @@ class NewRun:
         check_optional_names(
             doc_id=self.doc_id, tenant=self.tenant, idempotency_key=self.idempotency_key
         )
+
+
+def json_text(field: str, value: Any) -> str:
+    """The value as JSON. InvalidRunError names the path of what JSON cannot hold."""
+    try:
+        data = orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        check_value(field, value)
+        raise InvalidRunError(
+            f"{field} cannot be written as JSON: {error}", details={"field": field}
+        ) from error
+    if b"null" in data:  # None; or NaN and infinity, which orjson writes like None
+        check_value(field, value)
+    if len(data) > MAX_VALUE_BYTES:
+        raise InvalidRunError(
+            f"{field} has {len(data)} bytes as JSON and may have {MAX_VALUE_BYTES}",
+            details={"field": field},
+            hint="write large values to an artifact",
+        )
+    return data.decode()
+
+
+def result_text(value: Any) -> str | None:
+    """What a handler returned: its dict, or the value under ``result``; None is nothing."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return json_text("result", value)
+    return f'{{"result":{json_text("result", value)}}}'
+
+
+def error_text(error: Exception) -> str:
+    """An error as it is stored and shown."""
+    return storable_text(f"{type(error).__name__}: {error}"[:MAX_TEXT_LENGTH])
 
 
 def _step_body(step: StepPlan) -> dict[str, Any]:

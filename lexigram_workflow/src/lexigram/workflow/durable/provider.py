@@ -33,7 +33,7 @@ from lexigram.workflow.saga.base import AbstractSaga
 from lexigram.workflow.workflows import Workflows
 
 if TYPE_CHECKING:
-    from lexigram.workflow.durable.worker.handlers import Services
+    from lexigram.workflow.durable.worker.steps import Services
     from lexigram.workflow.durable.worker.worker import Worker
 
 logger = get_logger(__name__)

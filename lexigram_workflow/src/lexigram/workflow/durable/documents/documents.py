@@ -29,7 +29,6 @@ from lexigram.contracts.workflow.limits import (
 )
 from lexigram.observability import get_logger
 from lexigram.sql.database import Database
-from lexigram.workflow.durable._values import json_text
 from lexigram.workflow.durable.documents.artifacts import Artifacts
 from lexigram.workflow.durable.engine import DurableEngine
 from lexigram.workflow.durable.errors import (
@@ -38,7 +37,7 @@ from lexigram.workflow.durable.errors import (
     PlanInvalidError,
 )
 from lexigram.workflow.durable.models import WorkflowRun
-from lexigram.workflow.durable.plan import RunPlan
+from lexigram.workflow.durable.plan import RunPlan, json_text
 from lexigram.workflow.durable.store.documents import Added, BlobsGone, DocumentStore, NewDocument
 from lexigram.workflow.durable.store.records import Row
 

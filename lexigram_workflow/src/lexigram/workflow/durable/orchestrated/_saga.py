@@ -29,7 +29,7 @@ from lexigram.workflow.durable.orchestrated.flow import (
 )
 from lexigram.workflow.durable.plan import RunPlan, StepPlan
 from lexigram.workflow.durable.store.kept import KeptStore
-from lexigram.workflow.durable.worker.handlers import StepContext
+from lexigram.workflow.durable.worker.steps import StepContext
 from lexigram.workflow.saga._progress import CUT_OFF, Progress
 from lexigram.workflow.saga.base import AbstractSaga
 from lexigram.workflow.saga.errors import SagaError, SagaStepError, describe

@@ -30,7 +30,7 @@ from lexigram.workflow.durable.orchestrated.flow import (
 )
 from lexigram.workflow.durable.plan import NewRun, RunPlan, StepPlan
 from lexigram.workflow.durable.store.kept import KeptStore
-from lexigram.workflow.durable.worker.handlers import StepContext
+from lexigram.workflow.durable.worker.steps import StepContext
 from lexigram.workflow.errors import (
     GraphExecutionError,
     HumanInputRequiredError,

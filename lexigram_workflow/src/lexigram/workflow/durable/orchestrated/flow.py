@@ -11,9 +11,8 @@ from attrs.validators import min_len, optional
 
 from lexigram.contracts.workflow.limits import check_retries, check_seconds, check_timeout
 from lexigram.serialization import SerializationError
-from lexigram.workflow.durable._values import validate_with
 from lexigram.workflow.durable.errors import OrchestrationFailedError, PlanInvalidError
-from lexigram.workflow.durable.plan import ORCHESTRATED, RunPlan, StepPlan
+from lexigram.workflow.durable.plan import ORCHESTRATED, RunPlan, StepPlan, validate_with
 from lexigram.workflow.runs import _codec as codec
 
 # The last step of every plan: gathers what is left, and has the result.

@@ -6,26 +6,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
+import anyio
 from attrs import evolve
 
+from lexigram import clock
 from lexigram.contracts.data.sql.database import DatabaseError, QueryResult
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.contracts.workflow.limits import MAX_PRIORITY, MIN_PRIORITY
+from lexigram.leasing import Backoff
 from lexigram.sql.database import Database
-from lexigram.sql.errors import TransactionScopeError
+from lexigram.sql.errors import TransactionScopeError, is_file_lost
 from lexigram.sql.leasing import lease_now
 from lexigram.sql.steps import Step, Steps
-from lexigram.workflow.durable.errors import DurableError, PlanInvalidError
+from lexigram.workflow.durable.errors import DurableError, PlanInvalidError, is_outage
 from lexigram.workflow.durable.plan import LifeCycleEvent, NewRun, RunPlan
 from lexigram.workflow.durable.store import statements as shared
-from lexigram.workflow.durable.store._rows import (
-    child_from,
-    group_events,
-    make_ended,
-    make_handled,
-    runs_json,
-    steps_json,
-)
 from lexigram.workflow.durable.store.records import (
     CHANNEL,
     Audience,
@@ -45,9 +40,17 @@ from lexigram.workflow.durable.store.records import (
     Tended,
     Terms,
     Unserved,
+    child_from,
+    group_events,
+    make_ended,
+    make_handled,
+    runs_json,
+    steps_json,
 )
 
 T = TypeVar("T")
+
+_AGAIN = Backoff(first=0.05, cap=5.0)
 
 # Seconds that a lease may end later than ours would: other workers may have longer ones.
 _SET_BACK = 3600.0
@@ -546,6 +549,25 @@ async def translate_errors(work: Callable[[], Awaitable[T]]) -> T:
             details=error.details,
             hint=error.hint,
         ) from error
+
+
+async def persist(write: Callable[[], Awaitable[T]], seconds: float) -> T:
+    """Repeat ``write`` until the store answers, however long it is out of reach.
+
+    A write that the store refuses is retried for so many seconds, then its error is raised; that of
+    a file that was deleted or replaced is raised at once. Whether
+    the writer still has its lease is for the store to say: after an outage nobody may have taken it.
+    """
+    give_up = clock.monotonic() + seconds
+    tries = 0
+    while True:
+        try:
+            return await write()
+        except DurableError as error:
+            if is_file_lost(error) or (not is_outage(error) and clock.monotonic() >= give_up):
+                raise
+            tries += 1
+        await anyio.sleep(_AGAIN.delay(tries))
 
 
 def _standing(group: Row, counted: Row, now: float) -> Mapping[str, Any]:

@@ -20,10 +20,10 @@ from lexigram.workflow.durable.errors import (
     DocumentInUseError,
     DocumentNotFoundError,
     DurableError,
+    is_outage,
 )
 from lexigram.workflow.durable.store import _document_statements as sql
 from lexigram.workflow.durable.store._document_statements import statement_for
-from lexigram.workflow.durable.store._outages import is_outage
 from lexigram.workflow.durable.store.base import translate_errors
 from lexigram.workflow.durable.store.records import Row
 

@@ -16,14 +16,6 @@ from lexigram.workflow.durable.errors import DurableError
 from lexigram.workflow.durable.plan import LifeCycleEvent, NewRun, RunPlan
 from lexigram.workflow.durable.store import _postgres_statements as sql
 from lexigram.workflow.durable.store import statements as shared
-from lexigram.workflow.durable.store._rows import (
-    claim_from,
-    ends_json,
-    event_from,
-    lacks_text,
-    make_ended,
-    runs_json,
-)
 from lexigram.workflow.durable.store.base import DurableStore, translate_errors
 from lexigram.workflow.durable.store.records import (
     CHANNEL,
@@ -41,6 +33,12 @@ from lexigram.workflow.durable.store.records import (
     Submitted,
     Tended,
     Terms,
+    claim_from,
+    ends_json,
+    event_from,
+    lacks_text,
+    make_ended,
+    runs_json,
 )
 
 logger = get_logger(__name__)

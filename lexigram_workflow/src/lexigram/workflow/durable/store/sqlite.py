@@ -20,13 +20,6 @@ from lexigram.sql.steps import Many, Steps
 from lexigram.workflow.durable.plan import EVENT_BITS, LifeCycleEvent
 from lexigram.workflow.durable.store import _sqlite_statements as sql
 from lexigram.workflow.durable.store import statements as shared
-from lexigram.workflow.durable.store._rows import (
-    claim_from,
-    event_from,
-    group_events,
-    lacks_text,
-    make_ended,
-)
 from lexigram.workflow.durable.store.base import DurableStore
 from lexigram.workflow.durable.store.records import (
     CHANNEL,
@@ -44,6 +37,11 @@ from lexigram.workflow.durable.store.records import (
     Selection,
     State,
     Tended,
+    claim_from,
+    event_from,
+    group_events,
+    lacks_text,
+    make_ended,
 )
 from lexigram.workflow.durable.store.views import STEP_FACTOR
 

@@ -12,7 +12,7 @@ from lexigram.contracts.workflow.limits import check_name, check_optional_names
 from lexigram.sql.database import Database
 from lexigram.sql.leasing import lease_now
 from lexigram.sql.steps import Steps
-from lexigram.workflow.durable._values import json_text
+from lexigram.workflow.durable.plan import json_text
 from lexigram.workflow.durable.store.base import translate_errors
 from lexigram.workflow.durable.store.records import Row
 

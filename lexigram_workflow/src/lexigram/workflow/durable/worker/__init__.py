@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lexigram.workflow.durable.worker.config import LoggingMetrics, Metrics, WorkerConfig
-    from lexigram.workflow.durable.worker.handlers import StepContext
+    from lexigram.workflow.durable.worker.pools import LoggingMetrics, Metrics, WorkerConfig
+    from lexigram.workflow.durable.worker.steps import StepContext
     from lexigram.workflow.durable.worker.worker import Worker
 else:
     from lexigram.contracts._lazy import lazy_exports
@@ -12,8 +12,8 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "lexigram.workflow.durable.worker.handlers": ["StepContext"],
-            "lexigram.workflow.durable.worker.config": [
+            "lexigram.workflow.durable.worker.steps": ["StepContext"],
+            "lexigram.workflow.durable.worker.pools": [
                 *("LoggingMetrics", "Metrics", "WorkerConfig"),
             ],
             "lexigram.workflow.durable.worker.worker": ["Worker"],

@@ -11,10 +11,10 @@ import anyio
 from lexigram.concurrency import as_failure
 from lexigram.observability import get_logger
 from lexigram.sql.errors import is_file_lost
-from lexigram.workflow.durable._values import error_text
 from lexigram.workflow.durable.engine import DurableEngine
 from lexigram.workflow.durable.errors import DurableError
-from lexigram.workflow.durable.worker.config import Metrics
+from lexigram.workflow.durable.plan import error_text
+from lexigram.workflow.durable.worker.pools import Metrics
 
 logger = get_logger(__name__)
 

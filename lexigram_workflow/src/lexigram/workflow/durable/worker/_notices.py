@@ -7,9 +7,8 @@ from attrs import evolve
 from lexigram.concurrency import as_failure
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.observability import get_logger
-from lexigram.workflow.durable._values import error_text
 from lexigram.workflow.durable.models import run_of_claim, step_of_claim
-from lexigram.workflow.durable.plan import LifeCycleEvent, RunPlan
+from lexigram.workflow.durable.plan import LifeCycleEvent, RunPlan, error_text
 from lexigram.workflow.durable.store.records import Claim, End, Ended, EndKind, State
 from lexigram.workflow.durable.worker.events import Publish, RunNotice
 

@@ -18,16 +18,21 @@ from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.leasing import Backoff, lease_token
 from lexigram.observability import get_logger
 from lexigram.sql.database import Database, Transaction
-from lexigram.workflow.durable._values import error_text, result_text
 from lexigram.workflow.durable.engine import DurableEngine
 from lexigram.workflow.durable.errors import DurableError, HandlerMissingError
 from lexigram.workflow.durable.models import RunStep, WorkflowRun, group_from
-from lexigram.workflow.durable.plan import LifeCycleEvent, LifecycleHandler, RunPlan
-from lexigram.workflow.durable.store._outages import persist
+from lexigram.workflow.durable.plan import (
+    LifeCycleEvent,
+    LifecycleHandler,
+    RunPlan,
+    error_text,
+    result_text,
+)
+from lexigram.workflow.durable.store.base import persist
 from lexigram.workflow.durable.store.records import Audience, GroupEvent, Handled
 from lexigram.workflow.durable.worker._heartbeat import LeaseHeartbeat
-from lexigram.workflow.durable.worker._isolation import Isolation
-from lexigram.workflow.durable.worker.handlers import StepHandler
+from lexigram.workflow.durable.worker.pools import Isolation
+from lexigram.workflow.durable.worker.steps import StepHandler
 
 logger = get_logger(__name__)
 

@@ -25,7 +25,7 @@ from lexigram.workflow.durable.engine import DurableEngine
 from lexigram.workflow.durable.errors import DurableError, PlanInvalidError
 from lexigram.workflow.durable.models import WorkflowRun
 from lexigram.workflow.durable.plan import LifeCycleEvent
-from lexigram.workflow.durable.store._outages import persist
+from lexigram.workflow.durable.store.base import persist
 from lexigram.workflow.durable.store.records import (
     CHANNEL,
     CHANNEL_WANTED,
@@ -38,14 +38,25 @@ from lexigram.workflow.durable.store.records import (
 )
 from lexigram.workflow.durable.worker._duties import Duties, live
 from lexigram.workflow.durable.worker._heartbeat import LeaseHeartbeat
-from lexigram.workflow.durable.worker._isolation import Isolation
-from lexigram.workflow.durable.worker._kinds import StepKinds
 from lexigram.workflow.durable.worker._notices import Notices
-from lexigram.workflow.durable.worker._slots import HeldRun, Pool, StopReason
-from lexigram.workflow.durable.worker._steps import StepRunner, end_of
-from lexigram.workflow.durable.worker.config import LoggingMetrics, Metrics, WorkerConfig
 from lexigram.workflow.durable.worker.events import Deliveries, Listener, Publish
-from lexigram.workflow.durable.worker.handlers import ArtifactBinder, Progress, Services
+from lexigram.workflow.durable.worker.pools import (
+    HeldRun,
+    Isolation,
+    LoggingMetrics,
+    Metrics,
+    Pool,
+    StepKinds,
+    StopReason,
+    WorkerConfig,
+)
+from lexigram.workflow.durable.worker.steps import (
+    ArtifactBinder,
+    Progress,
+    Services,
+    StepRunner,
+    end_of,
+)
 
 logger = get_logger(__name__)
 
