@@ -321,8 +321,9 @@ each_defect = pytest.mark.parametrize(
 
 
 def fails(monkeypatch, owner, name, times, defect):
-    """Let a method of the worker, or of its duties, raise so many times; tells whether it has."""
-    owner = owner if hasattr(owner, name) else owner._duties
+    """Let a method of the worker or its parts raise so many times; tells whether it has."""
+    if not hasattr(owner, name):
+        owner = owner._pools if hasattr(owner._pools, name) else owner._duties
     work, raised = getattr(owner, name), []
 
     async def with_defect(*args):

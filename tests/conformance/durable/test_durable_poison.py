@@ -161,11 +161,11 @@ async def test_a_suspect_that_waits_for_others_is_given_back_by_a_stop(engine, r
         await entered.wait()
     waiting = await engine.submit(plan(), [NewRun()])
     await suspect(engine, waiting)
-    await wait_until(lambda: worker._isolation.is_wanted, timeout=GUARD)
+    await wait_until(lambda: worker._pools.isolation.is_wanted, timeout=GUARD)
     await worker.stop(0.0)
     row = await engine.store.run(waiting.runs[0])
     assert (row["status"], row["lost"], row["begun"]) == ("ready", 2, 0)
-    assert not worker._isolation.is_wanted
+    assert not worker._pools.isolation.is_wanted
 
 
 async def test_a_step_whose_begin_cannot_be_counted_is_not_begun(engine, running, monkeypatch):

@@ -288,7 +288,7 @@ async def test_stop_waits_for_running_steps(engine, running):
     await entered.wait()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(worker.stop, GUARD)
-        await wait_until(lambda: worker._stopping, timeout=GUARD)
+        await wait_until(lambda: worker._pools.stopping.is_set(), timeout=GUARD)
         go_on.set()
     assert await ended(engine, submitted) is RunStatus.COMPLETED
 
@@ -527,7 +527,7 @@ async def test_a_worker_that_stops_gives_back_the_step_after_the_one_it_reports(
     await slow.wait()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(worker.stop, 0.0)
-        await wait_until(lambda: next(iter(worker._runs.values())).why is not None)
+        await wait_until(lambda: next(iter(worker._pools.runs.values())).why is not None)
         go.set()
     assert seen == ["parse"]
     row = await engine.store.run(submitted.runs[0])

@@ -4,13 +4,14 @@ from lexigram.app import Application
 from lexigram.leasing import Backoff
 from lexigram.sql import SqlModule
 from lexigram.workflow import WorkflowModule
+from lexigram.workflow.durable.worker import pools as pools_module
 from lexigram.workflow.durable.worker import worker as worker_module
 
 
 def _create(defects: int) -> Application:
     """The task that claims fails so many times."""
     worker_module.RESTART = Backoff(first=0.01, cap=0.01)
-    claim_on, raised = worker_module.Worker._claim_on, []
+    claim_on, raised = pools_module.Pools._claim_on, []
 
     async def with_defect(self, pool):
         if len(raised) < defects:
@@ -18,7 +19,7 @@ def _create(defects: int) -> Application:
             raise SystemExit("a defect of the worker")
         await claim_on(self, pool)
 
-    worker_module.Worker._claim_on = with_defect
+    pools_module.Pools._claim_on = with_defect
     return Application("broken", modules=[SqlModule, WorkflowModule])
 
 

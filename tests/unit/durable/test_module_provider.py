@@ -130,7 +130,7 @@ async def test_a_task_of_the_worker_that_failed_degrades_health_for_a_while(monk
                 raise RuntimeError("a defect")
             return 0
 
-        monkeypatch.setattr(worker, "_claim", fail_once)
+        monkeypatch.setattr(worker._pools, "_claim", fail_once)
         await wait_until(lambda: worker.failed_tasks)
         health = await health_of(app)
         assert health.status is HealthStatus.DEGRADED

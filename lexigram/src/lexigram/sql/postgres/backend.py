@@ -467,14 +467,10 @@ async def _fetch_prepared(
         raise translate(error, address) from error
     if rows:
         return QueryResult(rows=[dict(row) for row in rows], row_count=len(rows))
-    return QueryResult(row_count=_row_count(tag))
-
-
-def _row_count(tag: bytes | str | None) -> int:
-    """``UPDATE 3`` → 3, ``CREATE TABLE`` → 0."""
+    # ``UPDATE 3`` says 3, ``CREATE TABLE`` nothing.
     text = tag.decode() if isinstance(tag, bytes) else tag or ""
     last = text.rpartition(" ")[2]
-    return int(last) if last.isdigit() else 0
+    return QueryResult(row_count=int(last) if last.isdigit() else 0)
 
 
 def _is_answered(error: DatabaseError) -> bool:

@@ -100,9 +100,9 @@ if TYPE_CHECKING:
     )
     from lexigram.workflow.durable.store.sync_states import SyncState, SyncStates
     from lexigram.workflow.durable.worker.events import EventContext, Publish, RunNotice
-    from lexigram.workflow.durable.worker.pools import LoggingMetrics, Metrics, WorkerConfig
+    from lexigram.workflow.durable.worker.pools import LoggingMetrics, Metrics
     from lexigram.workflow.durable.worker.steps import StepContext
-    from lexigram.workflow.durable.worker.worker import Worker
+    from lexigram.workflow.durable.worker.worker import Worker, WorkerConfig
 else:
     from lexigram.contracts._lazy import lazy_exports
 
@@ -182,10 +182,8 @@ else:
             ],
             "lexigram.workflow.durable.store.sync_states": ["SyncState", "SyncStates"],
             "lexigram.workflow.durable.worker.steps": ["StepContext"],
-            "lexigram.workflow.durable.worker.pools": [
-                *("LoggingMetrics", "Metrics", "WorkerConfig"),
-            ],
-            "lexigram.workflow.durable.worker.worker": ["Worker"],
+            "lexigram.workflow.durable.worker.pools": ["LoggingMetrics", "Metrics"],
+            "lexigram.workflow.durable.worker.worker": ["Worker", "WorkerConfig"],
         },
     )
 

@@ -32,9 +32,9 @@ from lexigram.workflow.durable.store.overview import Overview
 from lexigram.workflow.durable.store.records import GroupEvent, Terms
 from lexigram.workflow.durable.store.sync_states import SyncStates
 from lexigram.workflow.durable.worker.events import RunNotice
-from lexigram.workflow.durable.worker.pools import Metrics, WorkerConfig
+from lexigram.workflow.durable.worker.pools import Metrics
 from lexigram.workflow.durable.worker.steps import Services, StepHandler
-from lexigram.workflow.durable.worker.worker import Worker
+from lexigram.workflow.durable.worker.worker import Worker, WorkerConfig
 
 # Longer than any event takes: a hook that hangs must not block the others forever.
 _LISTENER_SECONDS = 600.0

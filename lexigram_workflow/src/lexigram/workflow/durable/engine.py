@@ -59,7 +59,7 @@ from lexigram.workflow.durable.store.records import (
 )
 from lexigram.workflow.durable.store.views import STEP_FACTOR
 
-_PLANS = 1_000  # plans kept in memory; they never change
+_PLANS = 1_000  # plans kept in memory
 
 
 class DurableEngine:
@@ -75,7 +75,8 @@ class DurableEngine:
         self.terms = terms or Terms()
         self.store: DurableStore = _store(database, self.terms)
         self.locks = SqlResourceLocks(database)
-        self._plans: dict[int, RunPlan] = {}
+        # those that ``plan`` has loaded; they never change
+        self.plans: dict[int, RunPlan] = {}
 
     # --- in -------------------------------------------------------------------------------------
 
@@ -290,21 +291,17 @@ class DurableEngine:
 
     # --- to look at -----------------------------------------------------------------------------
 
-    def plan_at_hand(self, plan_id: int) -> RunPlan | None:
-        """The plan from memory; None when ``plan`` has not loaded it yet."""
-        return self._plans.get(plan_id)
-
     async def plan(self, plan_id: int) -> RunPlan:
         """The plan with this id; raises RunNotFoundError."""
-        found = self._plans.get(plan_id)
+        found = self.plans.get(plan_id)
         if found is None:
             check_id("plan_id", plan_id)
             found = await self.store.plan(plan_id)
             if found is None:
                 raise RunNotFoundError(f"there is no plan {plan_id}")
-            if len(self._plans) >= _PLANS:
-                self._plans.clear()
-            self._plans[plan_id] = found
+            if len(self.plans) >= _PLANS:
+                self.plans.clear()
+            self.plans[plan_id] = found
         return found
 
     async def run(self, run_id: int) -> WorkflowRun:

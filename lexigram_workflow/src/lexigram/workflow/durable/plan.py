@@ -287,15 +287,6 @@ def json_text(field: str, value: Any) -> str:
     return data.decode()
 
 
-def result_text(value: Any) -> str | None:
-    """What a handler returned: its dict, or the value under ``result``; None is nothing."""
-    if value is None:
-        return None
-    if isinstance(value, dict):
-        return json_text("result", value)
-    return f'{{"result":{json_text("result", value)}}}'
-
-
 def error_text(error: Exception) -> str:
     """An error as it is stored and shown."""
     return storable_text(f"{type(error).__name__}: {error}"[:MAX_TEXT_LENGTH])

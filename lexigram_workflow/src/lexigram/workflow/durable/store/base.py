@@ -83,8 +83,10 @@ class DurableStore(ABC):
     # --- what each database does in its own way -------------------------------------------------
 
     @abstractmethod
-    async def claim(self, worker_id: str, lease: str, selection: Selection, limit: int) -> Claimed:
-        """Up to ``limit`` steps at once, all under one lease."""
+    async def _claim(
+        self, worker_id: str, lease: str, kinds: Sequence[int], batch: int | None, limit: int
+    ) -> Claimed:
+        """Up to ``limit`` steps of these kinds."""
 
     @abstractmethod
     async def finish(self, ends: Sequence[End]) -> Sequence[Ended | None]:
@@ -295,7 +297,14 @@ class DurableStore(ABC):
         yield shared.FILL_GROUP, (len(added), len(added), group_id)
         return Submitted(group_id=group_id, runs=ids)
 
-    # --- kinds of steps -------------------------------------------------------------------------
+    # --- claiming -------------------------------------------------------------------------------
+
+    async def claim(self, worker_id: str, lease: str, selection: Selection, limit: int) -> Claimed:
+        """Up to ``limit`` steps at once, all under one lease."""
+        kinds = selection.kinds
+        if kinds is None:
+            kinds = [kind.id for kind in await self.kinds() if selection.takes(kind.queue)]
+        return await self._claim(worker_id, lease, kinds, selection.batch_id, limit)
 
     async def kinds(self) -> Sequence[StepKind]:
         """All kinds of steps, with how long their first run waits."""
@@ -313,11 +322,6 @@ class DurableStore(ABC):
             return [Unserved(**row) for row in found.rows]
 
         return await translate_errors(lambda: self._db.read_steps(steps))
-
-    async def _kinds_of(self, selection: Selection) -> Sequence[int]:
-        if selection.kinds is not None:
-            return selection.kinds
-        return [kind.id for kind in await self.kinds() if selection.takes(kind.queue)]
 
     # --- repairs --------------------------------------------------------------------------------
 

@@ -21,19 +21,17 @@ from lexigram.workflow.durable.store.records import (
     CHANNEL,
     Audience,
     Beat,
-    Claim,
     Claimed,
     End,
     Ended,
     GroupEvent,
     Reaped,
     Row,
-    Selection,
     State,
     Submitted,
     Tended,
     Terms,
-    claim_from,
+    claims_from,
     ends_json,
     event_from,
     lacks_text,
@@ -96,28 +94,29 @@ class PostgresDurableStore(DurableStore):
         self._plans[plan.digest] = plan_id
         return plan_id
 
-    async def claim(self, worker_id: str, lease: str, selection: Selection, limit: int) -> Claimed:
+    async def _claim(
+        self, worker_id: str, lease: str, kinds: Sequence[int], batch: int | None, limit: int
+    ) -> Claimed:
         """One statement; one more for each further kind whose turn it is."""
-        left = list(await self._kinds_of(selection))
-        batch = selection.batch_id
-        rows = await self._claim(worker_id, lease, left, batch, limit)
-        claims = _claims(rows)
+        left = list(kinds)
+        rows = await self._claim_once(worker_id, lease, left, batch, limit)
+        claims = claims_from(rows)
         lost_races = rows[0]["lost_races"]
         while rows[0]["others"] and len(claims) < limit:
-            if not _claims(rows):  # another claim has just taken the first of this kind
+            if not claims_from(rows):  # another claim has just taken the first of this kind
                 left.remove(rows[0]["line"])
             try:
-                rows = await self._claim(worker_id, lease, left, batch, limit - len(claims))
+                rows = await self._claim_once(worker_id, lease, left, batch, limit - len(claims))
             except (
                 DurableError
             ) as error:  # what was claimed is run; the next claim reports the error
                 logger.warning("cannot claim more", worker=worker_id, error=str(error))
                 break
-            claims += _claims(rows)
+            claims += claims_from(rows)
             lost_races += rows[0]["lost_races"]
         return Claimed(claims=claims, lost_races=lost_races, kinds=rows[0]["kinds"])
 
-    async def _claim(
+    async def _claim_once(
         self, worker_id: str, lease: str, kinds: Sequence[int], batch: int | None, limit: int
     ) -> Sequence[Row]:
         if len(kinds) == 1:
@@ -268,7 +267,3 @@ class PostgresDurableStore(DurableStore):
 
     def _list(self, values: Sequence[Any]) -> Any:
         return list(values)
-
-
-def _claims(rows: Sequence[Row]) -> list[Claim]:
-    return [claim_from(row) for row in rows if row["id"] is not None]

@@ -401,6 +401,23 @@ def claim_from(row: Row) -> Claim:
     )
 
 
+def claims_from(rows: Sequence[Row]) -> list[Claim]:
+    """The rows of a claim; one without a run is about the database only."""
+    return [claim_from(row) for row in rows if row["id"] is not None]
+
+
+def make_end(claim: Claim, kind: EndKind, message: str) -> End:
+    """An end of an attempt that needs nothing else."""
+    return End(
+        run_id=claim.run_id,
+        step_no=claim.step_no,
+        lease=claim.lease,
+        kind=kind,
+        message=message,
+        is_plain=claim.is_plain,
+    )
+
+
 def child_from(row: Row) -> Child:
     """A row of the runs with the meta of its last attempt."""
     return Child(

@@ -34,7 +34,6 @@ from lexigram.workflow.durable.store.records import (
     GroupEvent,
     Reaped,
     Row,
-    Selection,
     State,
     Tended,
     claim_from,
@@ -60,14 +59,13 @@ class SqliteDurableStore(DurableStore):
 
     # --- out ------------------------------------------------------------------------------------
 
-    async def claim(self, worker_id: str, lease: str, selection: Selection, limit: int) -> Claimed:
+    async def _claim(
+        self, worker_id: str, lease: str, kinds: Sequence[int], batch: int | None, limit: int
+    ) -> Claimed:
         """One transaction."""
-        kinds = list(await self._kinds_of(selection))
-        return await self._steps(
-            lambda: self._claim(worker_id, lease, kinds, selection.batch_id, limit)
-        )
+        return await self._steps(lambda: self._claim_by_kind(worker_id, lease, kinds, batch, limit))
 
-    def _claim(
+    def _claim_by_kind(
         self, worker_id: str, lease: str, kinds: Sequence[int], batch: int | None, limit: int
     ) -> Steps[Claimed]:
         """Kind by kind: of each the runs that come before the first of the next one, roughly."""

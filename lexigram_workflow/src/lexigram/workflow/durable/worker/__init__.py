@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lexigram.workflow.durable.worker.pools import LoggingMetrics, Metrics, WorkerConfig
+    from lexigram.workflow.durable.worker.pools import LoggingMetrics, Metrics
     from lexigram.workflow.durable.worker.steps import StepContext
-    from lexigram.workflow.durable.worker.worker import Worker
+    from lexigram.workflow.durable.worker.worker import Worker, WorkerConfig
 else:
     from lexigram.contracts._lazy import lazy_exports
 
@@ -13,10 +13,8 @@ else:
         __name__,
         {
             "lexigram.workflow.durable.worker.steps": ["StepContext"],
-            "lexigram.workflow.durable.worker.pools": [
-                *("LoggingMetrics", "Metrics", "WorkerConfig"),
-            ],
-            "lexigram.workflow.durable.worker.worker": ["Worker"],
+            "lexigram.workflow.durable.worker.pools": ["LoggingMetrics", "Metrics"],
+            "lexigram.workflow.durable.worker.worker": ["Worker", "WorkerConfig"],
         },
     )
 

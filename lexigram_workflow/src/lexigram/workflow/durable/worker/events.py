@@ -26,13 +26,12 @@ from lexigram.workflow.durable.plan import (
     LifecycleHandler,
     RunPlan,
     error_text,
-    result_text,
 )
 from lexigram.workflow.durable.store.base import persist
 from lexigram.workflow.durable.store.records import Audience, GroupEvent, Handled
 from lexigram.workflow.durable.worker._heartbeat import LeaseHeartbeat
 from lexigram.workflow.durable.worker.pools import Isolation
-from lexigram.workflow.durable.worker.steps import StepHandler
+from lexigram.workflow.durable.worker.steps import StepHandler, result_text
 
 logger = get_logger(__name__)
 

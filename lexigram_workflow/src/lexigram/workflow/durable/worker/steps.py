@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio.to_thread
 import orjson
@@ -34,10 +34,19 @@ from lexigram.workflow.durable.plan import (
     StepPlan,
     error_text,
     json_text,
-    result_text,
 )
-from lexigram.workflow.durable.store.records import Child, Claim, End, EndKind, Spawn, jitter
-from lexigram.workflow.durable.worker.pools import HeldRun, StepKinds
+from lexigram.workflow.durable.store.records import (
+    Child,
+    Claim,
+    End,
+    EndKind,
+    Spawn,
+    jitter,
+    make_end,
+)
+
+if TYPE_CHECKING:
+    from lexigram.workflow.durable.worker.pools import HeldRun, StepKinds
 
 logger = get_logger(__name__)
 
@@ -184,7 +193,7 @@ class StepRunner:
         if context is not None and context.parked is not None:
             if context.spawns:
                 raise PlanInvalidError("a step cannot both be parked and make runs")
-            end = end_of(run.claim, EndKind.PARKED, storable_text(context.parked))
+            end = make_end(run.claim, EndKind.PARKED, storable_text(context.parked))
             return evolve(end, meta=meta)
         next_no = None
         if isinstance(value, dict) and "next_step" in value:
@@ -501,15 +510,13 @@ class StepHandler:
         return functools.partial(self._function, **given)
 
 
-def end_of(claim: Claim, kind: EndKind, message: str) -> End:
-    return End(
-        run_id=claim.run_id,
-        step_no=claim.step_no,
-        lease=claim.lease,
-        kind=kind,
-        message=message,
-        is_plain=claim.is_plain,
-    )
+def result_text(value: Any) -> str | None:
+    """What a handler returned: its dict, or the value under ``result``; None is nothing."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return json_text("result", value)
+    return f'{{"result":{json_text("result", value)}}}'
 
 
 def _find_route(claim: Claim, plan: RunPlan, name: Any) -> int:

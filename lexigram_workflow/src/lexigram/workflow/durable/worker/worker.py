@@ -1,4 +1,4 @@
-"""A worker: pools that claim steps, call their handlers and write how they ended."""
+"""A worker: it starts the tasks that claim and run steps, keeps its leases, and drains at the end."""
 
 from __future__ import annotations
 
@@ -10,62 +10,87 @@ from typing import Any, cast
 
 import anyio
 from anyio.abc import TaskGroup
-from attrs import evolve
+from attrs import evolve, field, frozen
+from attrs.validators import optional
 
-from lexigram import clock
 from lexigram.concurrency import TaskSupervisor, as_failure
 from lexigram.contracts.data.sql.database import DatabaseError
 from lexigram.contracts.infra.tasks.protocols import ProgressTrackerProtocol
-from lexigram.contracts.workflow.limits import check_name
-from lexigram.leasing import Backoff, Coalescer, lease_token
+from lexigram.contracts.workflow.limits import (
+    check_consumers,
+    check_name,
+    check_seconds,
+    check_timeout,
+)
+from lexigram.leasing import Backoff, Subscription, lease_token
 from lexigram.observability import get_logger
 from lexigram.sql.errors import is_file_lost
-from lexigram.sql.leasing import WakeUp
 from lexigram.workflow.durable.engine import DurableEngine
 from lexigram.workflow.durable.errors import DurableError, PlanInvalidError
 from lexigram.workflow.durable.models import WorkflowRun
-from lexigram.workflow.durable.plan import LifeCycleEvent
-from lexigram.workflow.durable.store.base import persist
-from lexigram.workflow.durable.store.records import (
-    CHANNEL,
-    CHANNEL_WANTED,
-    Beat,
-    Claim,
-    End,
-    Ended,
-    EndKind,
-    State,
-)
+from lexigram.workflow.durable.plan import LifeCycleEvent, validate_with
+from lexigram.workflow.durable.store.records import CHANNEL, CHANNEL_WANTED, Beat, Selection
 from lexigram.workflow.durable.worker._duties import Duties, live
 from lexigram.workflow.durable.worker._heartbeat import LeaseHeartbeat
 from lexigram.workflow.durable.worker._notices import Notices
 from lexigram.workflow.durable.worker.events import Deliveries, Listener, Publish
 from lexigram.workflow.durable.worker.pools import (
     HeldRun,
-    Isolation,
     LoggingMetrics,
     Metrics,
     Pool,
+    Pools,
     StepKinds,
-    StopReason,
-    WorkerConfig,
 )
 from lexigram.workflow.durable.worker.steps import (
     ArtifactBinder,
     Progress,
     Services,
     StepRunner,
-    end_of,
 )
 
 logger = get_logger(__name__)
 
-_BATCH = 200  # ends in one transaction
+CATCH_ALL = "*"
 _CLEANUP_SECONDS = 10.0  # for handlers that were asked to stop, and their last reports
 _BEATS = 5  # heartbeats per lease: some may fail before it is lost
 _AGAIN = Backoff(first=0.05, cap=5.0)
 RESTART = Backoff(first=0.5, cap=30.0)  # of a task of the worker that failed
 GIVE_UP_AFTER = 5  # failures in a row: another process may do better
+
+
+@frozen(kw_only=True)
+class WorkerConfig:
+    """How many steps of which type at once; ``"*"`` takes every type that no pool names."""
+
+    consumers: Mapping[str, int] = field(factory=lambda: {CATCH_ALL: 5})
+    # poll interval of an idle pool in seconds; notifications wake it earlier
+    poll_interval: float = field(default=1.0, validator=validate_with(check_timeout))
+    # seconds between heartbeats; None is a fifth of the lease
+    checkin_interval: float | None = field(
+        default=None, validator=optional(validate_with(check_timeout))
+    )
+    # seconds that ended groups are kept; 0 keeps them for ever
+    retention: float = field(default=30 * 24 * 3600.0, validator=validate_with(check_seconds))
+    # seconds that a call of a listener may take; None is no limit
+    listener_timeout: float | None = field(
+        default=None, validator=optional(validate_with(check_timeout))
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if not self.consumers:
+            raise PlanInvalidError(
+                "consumers names no pool", hint='give types and sizes: {"parse": 3, "*": 5}'
+            )
+        for pool, size in self.consumers.items():
+            check_name("consumers", pool)
+            check_consumers("consumers", size)
+
+    def selection(self, pool: str) -> Selection:
+        """The step types of a pool."""
+        if pool != CATCH_ALL:
+            return Selection(types=(pool,))
+        return Selection(types=tuple(n for n in self.consumers if n != CATCH_ALL), excluded=True)
 
 
 class Worker:
@@ -108,11 +133,7 @@ class Worker:
             check_name("name", self.id)
         self.config = config
         self._engine = engine
-        self._metrics: Metrics = metrics or LoggingMetrics()
-        self._notices = None if publish is None else Notices(publish, self.id)
-        self._reports = Coalescer[End, Ended | None](engine.store.finish, limit=_BATCH)
         self._heartbeat = LeaseHeartbeat(engine, self.id, interval, self._note, self._note_events)
-        self._isolation = Isolation(self._go_on_claiming)
         self._supervisor = TaskSupervisor(
             f"worker {self.id}",
             delay=RESTART.delay,
@@ -120,27 +141,43 @@ class Worker:
             give_up_after=GIVE_UP_AFTER,
             is_final=is_file_lost,
         )
-        self._kinds = StepKinds(engine, handlers)
+        kinds = StepKinds(engine, handlers)
         self._runner = StepRunner(
             engine,
             self.id,
-            self._kinds,
+            kinds,
             handlers,
             services=services,
             documents=documents,
             artifacts=artifacts,
             progress=progress,
             failure_of=self._supervisor.failure_of,
-            is_stopping=lambda: self._stopping,
+            is_stopping=self._is_stopping,
             beat=self._beat,
+        )
+        metrics = metrics or LoggingMetrics()
+        self._pools = Pools(
+            engine,
+            self.id,
+            [
+                Pool(name, size, evolve(config.selection(name), kinds=()))
+                for name, size in config.consumers.items()
+            ],
+            kinds,
+            self._runner,
+            self._heartbeat,
+            metrics,
+            None if publish is None else Notices(publish, self.id),
+            is_ending=self._is_ending,
+            look_for_events=self._look_for_events,
         )
         self._duties = Duties(
             engine,
             self.id,
-            self._metrics,
+            metrics,
             retention=config.retention,
             upkeep=upkeep,
-            on_promoted=self._go_on_claiming,
+            on_promoted=self._pools.wake,
         )
         self._deliveries = Deliveries(
             engine,
@@ -150,20 +187,10 @@ class Worker:
             dict(listeners or {}),
             config.poll_interval,
             self._supervisor,
-            self._isolation,
+            self._pools.isolation,
             config.listener_timeout,
         )
-        self._runs: dict[tuple[int, str], HeldRun] = {}
-        self._pools = [
-            Pool(name, size, evolve(config.selection(name), kinds=()))
-            for name, size in config.consumers.items()
-        ]
-        self._stopping = False
         self._timeout = 30.0
-        self._stop_wanted = asyncio.Event()
-        self._idle = asyncio.Event()
-        # a plan with lifecycle handlers came by: news may be of their events
-        self._hears_plans = False
         self._owner: asyncio.Task[None] | None = None
         # of the group with all tasks, once it is there
         self._scope: anyio.CancelScope | None = None
@@ -175,11 +202,8 @@ class Worker:
         """Check in and begin to claim. A second call does nothing."""
         if self.is_alive:
             return
-        self._stopping, self._failure = False, None
-        self._stop_wanted, self._idle = asyncio.Event(), asyncio.Event()
-        self._idle.set()
-        for pool in self._pools:
-            pool.closed.clear()
+        self._failure = None
+        self._pools.open()
         await self._heartbeat.start()
         live[self.id] = self._heartbeat.held
         started = asyncio.Event()
@@ -200,8 +224,8 @@ class Worker:
         owner = self._owner
         if owner is None:
             return
-        self._timeout, self._stopping = timeout, True
-        self._stop_wanted.set()
+        self._timeout = timeout
+        self._pools.stopping.set()
         try:
             await asyncio.wait({owner})
         except asyncio.CancelledError:
@@ -237,12 +261,12 @@ class Worker:
     @property
     def busy(self) -> int:
         """Steps that it holds now."""
-        return len(self._runs)
+        return len(self._pools.runs)
 
     @property
     def progress(self) -> Mapping[int, Progress]:
         """The last progress of running steps, by the id of the step."""
-        contexts = [run.context for run in self._runs.values()]
+        contexts = [run.context for run in self._pools.runs.values()]
         return {
             context.run_step.id: context.reported
             for context in contexts
@@ -253,21 +277,17 @@ class Worker:
 
     async def _work(self, started: asyncio.Event) -> None:
         database = self._engine.database
-        wakeup = WakeUp(database, CHANNEL, self.config.poll_interval)
         try:
-            async with wakeup.waiting() as news, anyio.create_task_group() as tasks:
+            async with database.listen(CHANNEL) as news, anyio.create_task_group() as tasks:
                 self._scope = tasks.cancel_scope
-                for pool in self._pools:
-                    for _ in range(pool.size):
-                        self._start(tasks, f"consume {pool.name}", self._consume, pool)
-                    self._start(tasks, f"claim {pool.name}", self._claim_on, pool)
+                self._pools.start(partial(self._start, tasks))
                 self._duties.start(partial(self._start, tasks))
                 self._start(tasks, "wishes", self._hear_wishes)
                 self._deliveries.start(tasks)
                 self._start(tasks, "news", self._spread, news)
                 self._start(tasks, "heartbeat", self._keep_beating)
                 started.set()
-                await self._stop_wanted.wait()
+                await self._pools.stopping.wait()
                 await self._let_running_end(tasks)
         except BaseException as error:
             failure = as_failure(error)
@@ -285,7 +305,6 @@ class Worker:
     ) -> None:
         tasks.start_soon(self._supervisor.run, name, work, *arguments, name=f"{self.id}.{name}")
 
-    @property
     def _is_ending(self) -> bool:
         """True when its tasks are to end: stopped, or cancelled with its event loop."""
         owner, scope = self._owner, self._scope
@@ -305,26 +324,18 @@ class Worker:
 
     async def _let_running_end(self, tasks: TaskGroup) -> None:
         """First wait, then interrupt: interrupted steps are released."""
-        for pool in self._pools:
-            pool.changed.set()
-            # A claim under way is waited for: cut off, it would leave leases without a holder.
-            with anyio.move_on_after(_CLEANUP_SECONDS):
-                await pool.closed.wait()
-            while not pool.waiting.empty():
-                await self._give_back(pool.waiting.get_nowait())
+        await self._pools.close()
         self._deliveries.close()
         with anyio.move_on_after(self._timeout):
-            await self._idle.wait()
+            await self._pools.idle.wait()
             await self._deliveries.idle.wait()
-        for run in list(self._runs.values()):
-            run.stop(StopReason.STOPPED)
+        self._pools.interrupt()
         with anyio.move_on_after(_CLEANUP_SECONDS):
-            await self._idle.wait()
+            await self._pools.idle.wait()
         tasks.cancel_scope.cancel()
 
     async def _leave(self) -> None:
-        for run in list(self._runs.values()):
-            await self._give_back(run)
+        await self._pools.give_back()
         await self._heartbeat.stop()
         live.pop(self.id, None)
         try:
@@ -336,256 +347,40 @@ class Worker:
                 error=str(error),
             )
 
-    async def _give_back(self, run: HeldRun) -> None:
-        end = _make_release(run.claim)
-        try:
-            if (await self._engine.store.finish([end]))[0] is not None:
-                self._metrics.incr("step_released", pool=run.pool.name)
-        except DurableError as error:
-            logger.warning("a step was not released", run=run.claim.run_id, error=str(error))
-        self._forget(run)
-
-    async def _spread(self, news: Any) -> None:
+    async def _spread(self, news: Subscription) -> None:
         """One listener for all pools."""
         while True:
-            if await news.wait():
+            if await news.wait(self.config.poll_interval) is not None:
                 self._duties.wake()
-                if self._hears_plans:
+                if self._pools.hears_plans:
                     self._deliveries.look()
-            for pool in self._pools:
-                pool.changed.set()
+            self._pools.wake()
 
     async def _hear_wishes(self) -> None:
         """Beat at once after a cancel or pause, to learn which runs it concerns."""
-        async with WakeUp(
-            self._engine.database, CHANNEL_WANTED, self.config.poll_interval
-        ).waiting() as news:
+        database = self._engine.database
+        async with database.listen(CHANNEL_WANTED) as news:
             while True:
-                if await news.wait() or self._engine.database.dialect == "sqlite":
+                found = await news.wait(self.config.poll_interval)
+                if found is not None or database.dialect == "sqlite":
                     self._heartbeat.wake()
 
-    async def _claim_on(self, pool: Pool) -> None:
-        failures = 0
-        while not self._stopping:
-            pool.changed.clear()
-            free = 0 if self._isolation.is_wanted else pool.size - pool.busy
-            got = 0
-            if free > 0:
-                try:
-                    got = await self._claim(pool, free)
-                    failures = 0
-                    if self._kinds.wants_look(pool.kinds_there) and await self._look(pool):
-                        continue
-                except DurableError as error:
-                    if is_file_lost(error):
-                        raise
-                    failures += 1
-                    self._metrics.incr("claim_error", pool=pool.name)
-                    logger.warning("cannot claim", worker=self.id, error=str(error))
-                    with anyio.move_on_after(_AGAIN.delay(failures)):
-                        await self._stop_wanted.wait()
-                    continue
-            if got < free or not free:
-                await pool.changed.wait()
-        pool.closed.set()
-
-    async def _look(self, pool: Pool) -> bool:
-        """There may be steps that it could do and does not claim yet; True when there are."""
-        if not await self._kinds.look(pool.kinds_there):
-            return False
-        are_more = False
-        for one in self._pools:
-            kinds = [kind.id for kind in self._kinds.here if one.selection.takes(kind.queue)]
-            if kinds != one.selection.kinds:
-                one.selection = evolve(one.selection, kinds=kinds)
-                one.changed.set()
-                are_more = True
-        lacks = self._kinds.lacking(self._has_pool)
-        if lacks != self._heartbeat.lacks:
-            self._heartbeat.lacks = lacks
-            self._heartbeat.wake()
-        return are_more
-
-    def _has_pool(self, queue: str) -> bool:
-        return any(pool.selection.takes(queue) for pool in self._pools)
-
-    def _go_on_claiming(self) -> None:
-        for pool in self._pools:
-            pool.changed.set()
-
-    async def _claim(self, pool: Pool, free: int) -> int:
-        began = clock.monotonic()
-        self._metrics.incr("claim_attempts", pool=pool.name)
-        claimed = await self._engine.store.claim(self.id, lease_token(), pool.selection, free)
-        duration, pool.kinds_there = clock.monotonic() - began, claimed.kinds
-        for claim in claimed.claims:
-            run = HeldRun(claim, pool)
-            self._runs[run.key] = run
-            self._heartbeat.held[run.key] = None
-            pool.busy += 1
-            self._idle.clear()
-            pool.waiting.put_nowait(run)
-        # Last: when a metric cannot be recorded, the claimed steps run all the same.
-        self._metrics.observe("claim_duration", duration, pool=pool.name)
-        if claimed.lost_races:
-            self._metrics.incr("claim_lost_race", claimed.lost_races, pool=pool.name)
-        if claimed.claims:
-            self._metrics.incr("claim_success", len(claimed.claims), pool=pool.name)
-        else:
-            self._metrics.incr("claim_idle", pool=pool.name)
-        return len(claimed.claims)
+    # --- what the parts need of each other ------------------------------------------------------
 
     def _note(self, beats: Sequence[Beat]) -> None:
-        """In the worker's loop: act on the results of a heartbeat."""
-        for beat in beats:
-            run = self._runs.get((beat.run_id, beat.lease))
-            if run is None or run.is_reported:
-                continue
-            if not beat.is_kept:
-                run.stop(StopReason.LOST)
-            elif beat.wanted == "cancel":
-                run.stop(StopReason.CANCELLED)
+        self._pools.note(beats)
 
     def _note_events(self, lost: Sequence[tuple[int, str]]) -> None:
         self._deliveries.abandon(lost)
 
-    # --- one step -------------------------------------------------------------------------------
-
-    async def _consume(self, pool: Pool) -> None:
-        """One consumer: does one claimed run after the other."""
-        while True:
-            run = await pool.waiting.get()
-            try:
-                with run.scope:
-                    while await self._step(run):
-                        pass
-                if not run.is_reported:  # its handler was interrupted, or ignored the stop
-                    await self._report(run, run.end or _make_release(run.claim))
-            except BaseException:
-                if not self._is_ending:  # a defect of ours: the step must not wait for its end
-                    with anyio.CancelScope(shield=True):
-                        await self._give_back(run)
-                raise
-            self._forget(run)
-
-    async def _step(self, run: HeldRun) -> bool:
-        """Do the step that was claimed; True when the lease is kept for the next one."""
-        if run.why is not None:  # stopped while the end of the step before was written
-            return False
-        claim = run.claim
-        # One loss may have any cause; who was begun again and lost again is a suspect.
-        alone = claim.lost > 0 and (claim.begun > 0 or self._engine.terms.max_lost == 1)
-        await self._isolation.enter(alone=alone)
-        try:
-            if claim.lost and not await self._begin(claim, alone=alone):
-                return False
-            return await self._do(run)
-        finally:
-            self._isolation.leave(alone=alone)
-
-    async def _begin(self, claim: Claim, *, alone: bool) -> bool:
-        """Count that a step begins whose worker ended before; False: it must not begin."""
-        logger.warning(
-            "a step begins again after its worker ended",
-            run=claim.run_id,
-            step=claim.step_no,
-            lost=claim.lost,
-            begun=claim.begun + 1,
-            alone=alone,
-        )
-        try:
-            return await self._engine.begin_step(claim.run_id, claim.lease)
-        except DurableError as error:
-            logger.warning("cannot begin a step", run=claim.run_id, error=str(error))
-            return False
-
-    async def _do(self, run: HeldRun) -> bool:
-        claim = run.claim
-        plan = self._engine.plan_at_hand(claim.plan_id)
-        if plan is None:
-            try:
-                plan = await self._engine.plan(claim.plan_id)
-            except DurableError as error:
-                logger.warning("cannot read a plan", run=claim.run_id, error=str(error))
-                return False
-        step = plan.steps[claim.step_no - 1]
-        if not self._runner.has(step.handler):
-            self._kinds.forget(step.requires)
-            logger.warning("a step is left to other workers", step=step.name, handler=step.handler)
-            return False
-        if plan.lifecycle:
-            self._hears_plans = True
-            self._deliveries.look()
-        if self._notices is not None:
-            await self._notices.publish_start(claim, plan)
-        began = clock.monotonic()
-        end = await self._runner.attempt(run, plan, step)
-        if run.scope.cancel_called:
-            run.end = end  # reported outside of the scope
-            return False
-        self._metrics.observe("step_duration", clock.monotonic() - began, pool=run.pool.name)
-        ended = await self._report(run, end)
-        if plan.lifecycle:
-            self._deliveries.look()
-        if self._notices is not None and ended is not None:
-            await self._notices.publish_end(claim, plan, end, ended)
-        if ended is None or ended.state is not State.RUNNING:
-            return False
-        run.again(claim.at(ended, plan.steps[ended.step_no - 1]))
-        return True
-
-    async def _report(self, run: HeldRun, end: End) -> Ended | None:
-        """Write the end; a step whose end the store keeps refusing runs again."""
-        run.is_reported = True
-        try:
-            ended = await persist(lambda: self._reports.add(end), self._engine.terms.lease)
-        except DurableError as error:
-            logger.error(  # noqa: TRY400 - the trace is of no use here
-                "the end of a step could not be written; it will run again",
-                run=end.run_id,
-                error=str(error),
-            )
-            return None
-        if ended is None or ended.state is not State.RUNNING:
-            self._forget(run)
-        self._count(run, end, ended)
-        return ended
-
-    def _count(self, run: HeldRun, end: End, ended: Ended | None) -> None:
-        pool = run.pool.name
-        if ended is None:
-            phase = "complete" if end.kind is EndKind.COMPLETED else str(end.kind)
-            self._metrics.incr("lease_lost", phase=phase)
-            logger.warning(
-                "the lease of a step was lost; what it did here does not count",
-                run=end.run_id,
-                step=end.step_no,
-            )
-        elif end.kind is EndKind.COMPLETED:
-            self._metrics.incr("step_completed", pool=pool)
-        elif end.kind in (EndKind.RELEASED, EndKind.PARKED):
-            self._metrics.incr("step_released", pool=pool)
-        elif end.kind is EndKind.FAILED or ended.state is State.FAILED:
-            self._metrics.incr("step_failed", pool=pool)
-            logger.error(
-                "a step failed permanently", run=end.run_id, step=end.step_no, error=end.message
-            )
-        else:
-            self._metrics.incr("step_error", pool=pool)
-
-    def _forget(self, run: HeldRun) -> None:
-        """The slot is free again."""
-        if self._runs.pop(run.key, None) is not None:
-            self._heartbeat.held.pop(run.key, None)
-            run.pool.busy -= 1
-            run.pool.changed.set()
-        if not self._runs:
-            self._idle.set()
-
     async def _beat(self, run: HeldRun) -> bool:
-        [beat] = await self._engine.store.heartbeat(self.id, [(run.claim.run_id, run.claim.lease)])
-        self._note([beat])
-        return beat.is_kept
+        return await self._pools.beat(run)
+
+    def _is_stopping(self) -> bool:
+        return self._pools.stopping.is_set()
+
+    def _look_for_events(self) -> None:
+        self._deliveries.look()
 
 
 def _only(error: Exception) -> Exception:
@@ -594,7 +389,3 @@ def _only(error: Exception) -> Exception:
         return error
     group = cast("ExceptionGroup[Exception]", error)
     return _only(group.exceptions[0]) if len(group.exceptions) == 1 else group
-
-
-def _make_release(claim: Claim) -> End:
-    return end_of(claim, EndKind.RELEASED, "released")
