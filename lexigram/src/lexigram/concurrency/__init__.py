@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lexigram.concurrency._background import BackgroundTask
     from lexigram.concurrency._calls import (
+        TaskSupervisor,
         call,
         call_in_thread,
         take_back_cancellation,
         time_limit,
     )
     from lexigram.concurrency._failures import as_failure, is_retryable, unwrap_group
-    from lexigram.concurrency._supervision import TaskSupervisor
     from lexigram.concurrency._suspects import SuspectLock, suspect_lock
     from lexigram.concurrency._sync import call_sync
     from lexigram.concurrency.errors import CallAbortedError, CallTimeoutError
@@ -24,6 +24,7 @@ else:
         {
             "lexigram.concurrency._background": ["BackgroundTask"],
             "lexigram.concurrency._calls": [
+                "TaskSupervisor",
                 "call",
                 "call_in_thread",
                 "take_back_cancellation",
@@ -31,7 +32,6 @@ else:
             ],
             "lexigram.concurrency.errors": ["CallAbortedError", "CallTimeoutError"],
             "lexigram.concurrency._failures": ["as_failure", "is_retryable", "unwrap_group"],
-            "lexigram.concurrency._supervision": ["TaskSupervisor"],
             "lexigram.concurrency._suspects": ["SuspectLock", "suspect_lock"],
             "lexigram.concurrency._sync": ["call_sync"],
         },

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+import contextvars
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from inspect import isawaitable
 from typing import Any, TypeAlias, TypeVar
 
@@ -12,7 +13,9 @@ import anyio
 from sqlalchemy import Connection, Executable
 
 from lexigram.contracts.data.sql.database import DatabaseError, QueryResult
-from lexigram.leasing.subscriptions import Subscription
+from lexigram.leasing.backoff import Backoff
+from lexigram.leasing.subscriptions import Subscription, Subscriptions
+from lexigram.observability import get_logger
 from lexigram.sql.config import SqlConfig
 from lexigram.sql.errors import (
     CommitUncertainError,
@@ -31,7 +34,6 @@ try:
 
     from lexigram.sql.postgres._compile import compile_statement
     from lexigram.sql.postgres.errors import FOREIGN, is_connection_loss, translate
-    from lexigram.sql.postgres.listener import Listener
 except ModuleNotFoundError as missing:
     if missing.name != "asyncpg":
         raise
@@ -40,12 +42,15 @@ except ModuleNotFoundError as missing:
         hint='pip install "lexigram[postgres]"',
     ) from missing
 
+logger = get_logger(__name__)
+
 T = TypeVar("T")
 
 # A connection of asyncpg, which has no types to name it by.
 Driver: TypeAlias = Any
 
 _GRACE = 2.0  # seconds between the server's own limit for a statement and ours
+_RECONNECT = Backoff(first=0.05, cap=1.0)
 _CLOSING = 5.0  # seconds for a connection to say goodbye
 
 
@@ -436,6 +441,88 @@ class Pool:
             if not driver.is_closed():
                 return driver
         return None
+
+
+class Listener:
+    """One connection for all channels of a Database object, opened for the first listener."""
+
+    def __init__(self, dsn: str, connect_timeout: float) -> None:
+        self._dsn = dsn
+        self._options: dict[str, Any] = {"timeout": connect_timeout}
+        self._subscriptions = Subscriptions()
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        # Channels the server has confirmed on the connection in use.
+        self._heard: set[str] = set()
+        self._confirmed = anyio.Event()
+
+    @asynccontextmanager
+    async def listen(self, channel: str) -> AsyncIterator[Subscription]:
+        """Subscribe; the block starts once the server has confirmed it."""
+        with self._subscriptions.open(channel) as subscription:
+            self._start()
+            self._changed.set()
+            while channel not in self._heard:
+                await self._confirmed.wait()
+            try:
+                yield subscription
+            finally:
+                self._changed.set()
+
+    async def close(self) -> None:
+        """Drop the connection; listeners hear nothing any more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _start(self) -> None:
+        if self._task is None:
+            # An empty context: the task must not inherit the transaction of its first listener.
+            self._task = asyncio.get_running_loop().create_task(
+                self._stay_connected(), name="lexigram-sql-listener", context=contextvars.Context()
+            )
+
+    async def _stay_connected(self) -> None:
+        failures = 0
+        while True:
+            try:
+                connection = await connect(self._dsn, **self._options)
+                failures = 0
+                await self._serve(connection)
+            except FOREIGN as error:
+                failures += 1
+                logger.warning("listener lost its connection", error=str(error), failures=failures)
+            self._heard.clear()
+            await asyncio.sleep(_RECONNECT.delay(failures))
+
+    async def _serve(self, connection: Driver) -> None:
+        """Until the connection breaks."""
+        connection.add_termination_listener(lambda _: self._changed.set())
+        try:
+            while not connection.is_closed():
+                self._changed.clear()
+                await self._adjust(connection)
+                await self._changed.wait()
+        finally:
+            connection.terminate()
+
+    async def _adjust(self, connection: Driver) -> None:
+        wanted = self._subscriptions.channels
+        fresh = wanted - self._heard
+        for channel in fresh:
+            await connection.add_listener(channel, self._on_notify)
+            self._heard.add(channel)
+            # Whatever was sent before this moment was missed: let everybody look once.
+            self._subscriptions.tell(channel, "")
+        for channel in self._heard - wanted:
+            await connection.remove_listener(channel, self._on_notify)
+            self._heard.discard(channel)
+        confirmed, self._confirmed = self._confirmed, anyio.Event()
+        confirmed.set()
+
+    def _on_notify(self, connection: object, pid: int, channel: str, payload: object) -> None:
+        self._subscriptions.tell(channel, str(payload))
 
 
 async def _fetch(driver: Driver, sql: str, params: Sequence[Any], address: str) -> QueryResult:
