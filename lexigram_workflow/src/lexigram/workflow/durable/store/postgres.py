@@ -65,27 +65,32 @@ class PostgresDurableStore(DurableStore):
         self, plan: RunPlan, runs: Sequence[NewRun], name: str | None, key: str | None
     ) -> Submitted:
         """One transaction; of one statement when the plan is known and nothing has a key."""
-        digest = plan.digest
-        plan_id = self._plans.get(digest)
-        if plan_id is not None and key is None and all(r.idempotency_key is None for r in runs):
-            known = plan_id
-            answer = await self._steps(lambda: self._submit_known(plan, known, runs, name))
+        if key is None and all(run.idempotency_key is None for run in runs):
+            answer = await self._submit_known(plan, runs, name)
             if answer is not None:
                 return answer
-            self._plans.pop(digest, None)
         return await super().submit(plan, runs, name, key)
 
-    def _submit_known(
-        self, plan: RunPlan, plan_id: int, runs: Sequence[NewRun], name: str | None
-    ) -> Steps[Submitted | None]:
+    async def _submit_known(
+        self, plan: RunPlan, runs: Sequence[NewRun], name: str | None
+    ) -> Submitted | None:
+        """None when the plan is not stored, as far as is known here."""
+        digest = plan.digest
+        plan_id = self._plans.get(digest)
+        if plan_id is None:
+            return None
         batches = {run.batch_id for run in runs}
         batch_id = batches.pop() if len(batches) == 1 else None
         group = (name, plan.workflow_id, plan.param_id, batch_id, plan.events, len(runs), plan_id)
         terms = (len(plan.steps), self._terms.ageing, self._terms.tenant_gap)
-        rows = (yield sql.SUBMIT, (*group, *terms, runs_json(runs))).rows
-        if not rows:
+        params = (*group, *terms, runs_json(runs))
+        found = await translate_errors(
+            lambda: self._db.run(lambda connection: connection.execute(sql.SUBMIT, params))
+        )
+        if not found.rows:
+            self._plans.pop(digest, None)
             return None
-        return Submitted(group_id=rows[0]["group_id"], runs=[row["id"] for row in rows])
+        return Submitted(group_id=found.rows[0]["group_id"], runs=[row["id"] for row in found.rows])
 
     def _plan_id(self, plan: RunPlan, now: float) -> Steps[int]:
         plan_id = yield from super()._plan_id(plan, now)

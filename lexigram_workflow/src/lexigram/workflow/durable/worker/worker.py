@@ -1,4 +1,4 @@
-"""A worker: it starts the tasks that claim and run steps, keeps its leases, and drains at the end."""
+"""A worker of durable runs: its tasks, its duties for all workers, and how it starts and stops."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ from lexigram.sql.errors import is_file_lost
 from lexigram.workflow.durable.engine import DurableEngine
 from lexigram.workflow.durable.errors import DurableError, PlanInvalidError
 from lexigram.workflow.durable.models import WorkflowRun
-from lexigram.workflow.durable.plan import LifeCycleEvent, validate_with
+from lexigram.workflow.durable.plan import LifeCycleEvent, error_text, validate_with
 from lexigram.workflow.durable.store.records import CHANNEL, CHANNEL_WANTED, Beat, Selection
-from lexigram.workflow.durable.worker._duties import Duties, live
 from lexigram.workflow.durable.worker._heartbeat import LeaseHeartbeat
 from lexigram.workflow.durable.worker._notices import Notices
 from lexigram.workflow.durable.worker.events import Deliveries, Listener, Publish
@@ -57,6 +56,14 @@ _BEATS = 5  # heartbeats per lease: some may fail before it is lost
 _AGAIN = Backoff(first=0.05, cap=5.0)
 RESTART = Backoff(first=0.5, cap=30.0)  # of a task of the worker that failed
 GIVE_UP_AFTER = 5  # failures in a row: another process may do better
+_TEND_SECONDS = 5.0  # at least this often, even when nothing is known to be due
+_TEND_GAP = 0.1  # and not more often than this
+_SWEEP_SECONDS = 60.0  # locks that are over, groups that were miscounted; one worker of all
+_PRUNE_SECONDS = 600.0  # one worker of all
+_UPKEEP_SECONDS = 24 * 3600.0
+
+# Workers of this process that run, and what they hold: none of it is reaped by another one here.
+_live: dict[str, Mapping[tuple[int, str], None]] = {}
 
 
 @frozen(kw_only=True)
@@ -205,7 +212,7 @@ class Worker:
         self._failure = None
         self._pools.open()
         await self._heartbeat.start()
-        live[self.id] = self._heartbeat.held
+        _live[self.id] = self._heartbeat.held
         started = asyncio.Event()
         # An empty context: steps must not inherit a transaction of the caller of ``start``.
         self._owner = asyncio.create_task(
@@ -337,7 +344,7 @@ class Worker:
     async def _leave(self) -> None:
         await self._pools.give_back()
         await self._heartbeat.stop()
-        live.pop(self.id, None)
+        _live.pop(self.id, None)
         try:
             await self._engine.store.check_out(self.id)
         except DurableError as error:
@@ -351,7 +358,7 @@ class Worker:
         """One listener for all pools."""
         while True:
             if await news.wait(self.config.poll_interval) is not None:
-                self._duties.wake()
+                self._duties.news.set()
                 if self._pools.hears_plans:
                     self._deliveries.look()
             self._pools.wake()
@@ -381,6 +388,122 @@ class Worker:
 
     def _look_for_events(self) -> None:
         self._deliveries.look()
+
+
+class Duties:
+    """Reap expired leases, promote due runs, remove old groups: what some worker does for all.
+
+    ``on_promoted`` is called when there is more to claim.
+    """
+
+    def __init__(
+        self,
+        engine: DurableEngine,
+        worker_id: str,
+        metrics: Metrics,
+        *,
+        retention: float,
+        upkeep: Callable[[], Awaitable[Any]] | None,
+        on_promoted: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._worker_id = worker_id
+        self._metrics = metrics
+        self._retention = retention
+        self._upkeep = upkeep
+        self._on_promoted = on_promoted
+        # set: a run may have got a time, or a resource may be free
+        self.news = asyncio.Event()
+
+    def start(self, start: Callable[..., None]) -> None:
+        """``start`` takes the name of a task, its function and the arguments."""
+        start("tend", self._tend_on)
+        start("reap", self._repeat, self._reap, self._engine.terms.lease / 2)
+        start("sweep", self._repeat, self._sweep, _SWEEP_SECONDS)
+        if self._retention:
+            start("prune", self._repeat, self._prune, _PRUNE_SECONDS)
+        if self._upkeep is not None:
+            start("upkeep", self._repeat, self._keep_up, _UPKEEP_SECONDS)
+
+    async def _repeat(self, work: Callable[[], Awaitable[None]], every: float) -> None:
+        """Call it now and at every interval."""
+        while True:
+            try:
+                await work()
+            except DurableError as error:
+                if is_file_lost(error):
+                    raise
+                logger.warning("a duty failed", worker=self._worker_id, error=str(error))
+            await anyio.sleep(every)
+
+    async def _tend_on(self) -> None:
+        """Due runs and free resources: when the next is due, and soon after news of one."""
+        while True:
+            wait = _TEND_SECONDS
+            try:
+                wait = await self._tend()
+            except DurableError as error:
+                if is_file_lost(error):
+                    raise
+                logger.warning("cannot look for due runs", worker=self._worker_id, error=str(error))
+            await anyio.sleep(min(wait, _TEND_GAP))
+            with anyio.move_on_after(wait - _TEND_GAP):
+                await self.news.wait()
+            self.news.clear()
+
+    async def _tend(self) -> float:
+        tended = await self._engine.store.tend()
+        if tended.promoted:
+            self._on_promoted()
+        return _TEND_SECONDS if tended.next_due is None else max(tended.next_due, 0.002)
+
+    async def _reap(self) -> None:
+        held = [lease for leases in _live.values() for _, lease in list(leases)]
+        reaped = await self._engine.store.reap([*_live], held)
+        if gone := [worker for worker in reaped.workers if worker not in _live]:
+            self._metrics.incr("worker_reaped", len(gone))
+        if taken_back := len(reaped.steps) - len(reaped.poison):
+            self._metrics.incr("step_reset_by_reaper", taken_back)
+            logger.warning("steps of dead workers taken back", steps=taken_back)
+        if reaped.poison:
+            self._metrics.incr("step_poisoned", len(reaped.poison))
+            logger.error(
+                "steps failed as poison: their handlers ended their workers", steps=reaped.poison
+            )
+
+    async def _sweep(self) -> None:
+        if not await self._engine.store.take_duty("sweep", _SWEEP_SECONDS):
+            return
+        if swept := await self._engine.sweep_expired_resource_locks():
+            self._metrics.incr("resource_lock_swept", swept)
+        if wrong := await self._engine.store.reconcile():
+            logger.error("miscounted groups were repaired", groups=wrong)
+
+    async def _prune(self) -> None:
+        if not await self._engine.store.take_duty("prune", _PRUNE_SECONDS):
+            return
+        removed = 0
+        while gone := await self._engine.prune(self._retention):
+            removed += gone
+        if removed:
+            logger.info("old runs removed", runs=removed)
+
+    async def _keep_up(self) -> None:
+        if self._upkeep is None or not await self._engine.store.take_duty(
+            "upkeep", _UPKEEP_SECONDS
+        ):
+            return
+        try:
+            await self._upkeep()
+        except BaseException as error:
+            failure = as_failure(error)
+            if failure is None:
+                raise
+            logger.warning(
+                "the upkeep failed; it is retried tomorrow",
+                error=error_text(failure),
+                exc_info=failure,
+            )
 
 
 def _only(error: Exception) -> Exception:
