@@ -8,8 +8,8 @@ The servers are those of the machine, or at FLOWS_POSTGRESQL and FLOWS_REDIS. Th
 the READMEs of the packages are compared with what runs by tests/e2e/workspace/test_flows.py.
 
 A *return* is a function called for the first time in a file that was left before: the moment a
-reader of the flow turns back to a file. Every flow runs once beforehand, so that imports, generated
-code and caches are not part of what is traced.
+reader of the flow turns back to a file. Every flow runs beforehand, with the same bus, engine and
+worker, so that imports, generated code, caches and start-up are not part of what is traced.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import anyio
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = tuple(f"{path}/lexigram/" for path in ROOT.glob("lexigram*/src"))
 POSTGRESQL = os.environ.get("FLOWS_POSTGRESQL", "postgresql://postgres@127.0.0.1:5432/test")
+_SETTLED = 0.5  # seconds until a worker that starts, or has ended a run, waits for the next one
 REDIS = os.environ.get("FLOWS_REDIS", "redis://127.0.0.1:6379/0")
 
 
@@ -133,7 +134,7 @@ async def _pending(client: Any, prefix: str) -> int:
 
 
 async def durable(trace: Trace) -> None:
-    """A run of one step is submitted to PostgreSQL, claimed, handled and finished."""
+    """A run of one step is submitted to PostgreSQL, and a worker claims, handles and finishes it."""
     import asyncpg  # type: ignore[import-untyped]
 
     from lexigram.sql import Database
@@ -162,16 +163,22 @@ async def durable(trace: Trace) -> None:
         try:
             async with Database(f"{POSTGRESQL}?search_path={schema}") as database:
                 await upgrade(database)
-                for recording in (contextlib.nullcontext(), trace.recording()):
-                    engine = DurableEngine(database)
-                    # Longer than the flow: what it polls for is no part of it.
-                    worker = Worker(WorkerConfig(poll_interval=60.0), engine, {"work": work})
-                    await worker.start()
+                engine = DurableEngine(database)
+                # Longer than the flow: what it polls for is no part of it.
+                worker = Worker(WorkerConfig(poll_interval=60.0), engine, {"work": work})
+                await worker.start()
+                # The first run stores the plan, the second is the first with a stored one.
+                for recording in (
+                    contextlib.nullcontext(),
+                    contextlib.nullcontext(),
+                    trace.recording(),
+                ):
+                    await anyio.sleep(_SETTLED)
                     with recording:
                         group = await engine.submit(plan, [NewRun()])
                         while not await watcher.fetchval(ended, group.group_id):  # noqa: ASYNC110 - no server tells it
                             await anyio.sleep(0.01)
-                    await worker.stop()
+                await worker.stop()
         finally:
             await watcher.close()
             await admin.execute(f"DROP SCHEMA {schema} CASCADE")
