@@ -254,7 +254,13 @@ async def test_documents_are_read_from_files_and_blobs(fleet, blobs, tmp_path, d
         [RunDocument(uri=uri, source="folder") for uri in uris], batch
     )
     assert len({one.document_hash for one in made}) == 2
-    for uri in (str(tmp_path / "none"), "s3://bucket/key", "blob:inbox/none"):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for uri in (
+        str(tmp_path / "none"),
+        str(tmp_path / "loop"),
+        "s3://bucket/key",
+        "blob:inbox/none",
+    ):
         with pytest.raises(DocumentSourceError, match="cannot be read"):
             await fleet.documents.ingest(RunDocument(uri=uri, source="folder"), batch)
     limited = Documents(database, fleet.artifacts, fleet.engine, input_dirs=[tmp_path / "inputs"])

@@ -145,5 +145,6 @@ def test_a_pyproject_with_something_else_in_its_place_is_an_error_of_ours(write,
 
 def test_a_value_is_json_or_text_and_nothing_that_python_cannot_read():
     assert [parse_value(text) for text in ('{"a": 1}', "3", "a=[", "")] == [{"a": 1}, 3, "a=[", ""]
-    with pytest.raises(CliError, match="a value of 9000 characters is nested too deeply"):
-        parse_value("[" * 9_000)
+    for text in ("[" * 200_000, "[" * 200 + "]" * 200, '{"a":' * 200 + "1" + "}" * 200):
+        with pytest.raises(CliError, match=f"a value of {len(text)} characters is nested too deep"):
+            parse_value(text)

@@ -15,15 +15,18 @@ def parse_value(text: str, option: str = "a value") -> Any:
     """
     import json
 
+    from lexigram.serialization import LimitError, Limits
+
     try:
         value = json.loads(text)
-    except ValueError:
-        return text
-    except RecursionError:
+        Limits().check_depth(value)  # how deep Python itself reads depends on its version
+    except (RecursionError, LimitError):
         raise CliError(
             f"{option} of {len(text)} characters is nested too deeply to be read",
             hint="write fewer brackets inside each other",
         ) from None
+    except ValueError:
+        return text
     try:
         json.dumps(value, allow_nan=False)
     except ValueError:

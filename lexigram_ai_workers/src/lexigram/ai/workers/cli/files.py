@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatch
@@ -155,7 +156,9 @@ def _inspect_file(
     except FileNotFoundError as error:
         raise DocumentMissingError(name) from error
     except OSError as error:
-        raise DocumentUnreadableError(name, error.strerror or str(error)) from error
+        is_loop = error.errno == errno.ELOOP  # Python 3.13 resolves such a link to itself
+        reason = "it is a link to itself" if is_loop else error.strerror or str(error)
+        raise DocumentUnreadableError(name, reason) from error
     return FoundFile(path=name, hash=digest, size=facts.st_size, changed_ns=facts.st_mtime_ns)
 
 

@@ -502,7 +502,7 @@ class _Inputs:
                 return await to_thread.run_sync(self._file, Path(path))
         except BlobError as error:
             raise _unreadable(uri, error.message) from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a link loop
             raise _unreadable(uri, getattr(error, "strerror", None) or str(error)) from error
         raise _unreadable(uri, f"there is no reader for {parts.scheme}:")
 
