@@ -26,6 +26,11 @@ import orjson
 from bus.contest import BATCH, OURS, PAYLOAD, Contestant, ours
 from harness import Case, Facts, Plan, Section, Work, measure
 
+from lexigram.queue.config import (
+    AzureServiceBusDriverConfig,
+    GCPPubSubDriverConfig,
+    SQSDriverConfig,
+)
 from lexigram.queue import BusOptions
 from lexigram.queue.backends.azure_servicebus import AzureServiceBusQueue
 from lexigram.queue.backends.gcp_pubsub import GCPPubSubQueue
@@ -179,8 +184,8 @@ async def _raw_sqs(where: Any) -> AsyncIterator[Contestant]:
 @asynccontextmanager
 async def _our_sqs(where: Any) -> AsyncIterator[Contestant]:
     url = f"http://127.0.0.1:{where['port']}/123456789012/{_name()}"
-    more = {"visibility_timeout": LEASE, "options": OPTIONS, **KEYS}
-    async with SQSQueue(queue_url=url, **more) as queue:
+    config = SQSDriverConfig(queue_url=url, visibility_timeout=LEASE, **KEYS)
+    async with SQSQueue(config=config, options=OPTIONS) as queue:
         yield await ours(queue)
 
 
@@ -255,7 +260,7 @@ async def _our_servicebus(where: Any) -> AsyncIterator[Contestant]:
         _connection(where["amqp"]),
         _name(),
         max_message_count=BATCH,
-        management_str=_connection(where["http"]),
+        config=AzureServiceBusDriverConfig(management_str=_connection(where["http"])),
         visibility_timeout=LEASE,
         options=OPTIONS,
     ) as queue:
@@ -315,7 +320,7 @@ async def _our_pubsub(where: Any) -> AsyncIterator[Contestant]:
         "bench",
         _name(),
         max_messages=BATCH,
-        emulator_host=f"127.0.0.1:{where}",
+        config=GCPPubSubDriverConfig(emulator_host=f"127.0.0.1:{where}"),
         visibility_timeout=LEASE,
         options=OPTIONS,
     ) as queue:

@@ -4,8 +4,10 @@ import os
 from uuid import uuid4
 
 from tests.doubles.kafka.server import REAL
+from tests.queue_drivers import make
 
 from lexigram.queue.backends.kafka import KafkaDriver
+from lexigram.queue.config import KafkaDriverConfig
 
 # Real brokers refuse sessions below six seconds. The double refuses commits for the length of a
 # session and more when members come and go: a call must wait longer than that.
@@ -17,4 +19,10 @@ def place_name():
 
 
 def driver_on(servers, group_id, **more):
-    return KafkaDriver(servers, group_id=group_id, **{**SETTINGS, **more})
+    return make(
+        KafkaDriver,
+        KafkaDriverConfig,
+        bootstrap_servers=servers,
+        group_id=group_id,
+        **{**SETTINGS, **more},
+    )

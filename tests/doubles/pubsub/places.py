@@ -9,8 +9,10 @@ from uuid import uuid4
 
 import pytest
 from tests.doubles.pubsub.server import PubSubDouble, demand_pubsub, settle_calls
+from tests.queue_drivers import make
 
 from lexigram.queue.backends.gcp_pubsub import GCPPubSubDriver
+from lexigram.queue.config import GCPPubSubDriverConfig
 
 demand_pubsub()
 
@@ -52,9 +54,8 @@ def place_name():
 
 
 def driver_on(settings, prefix, **more):
-    return GCPPubSubDriver(
-        **settings, topic_id=prefix, **{"visibility_timeout": LEASE, "max_messages": 100, **more}
-    )
+    more = {"visibility_timeout": LEASE, "max_messages": 100, **settings, **more}
+    return make(GCPPubSubDriver, GCPPubSubDriverConfig, topic_id=prefix, **more)
 
 
 async def clear(driver):

@@ -11,8 +11,10 @@ from uuid import uuid4
 import pytest
 from tests.doubles.servicebus.quick import without_naps
 from tests.doubles.servicebus.server import ServiceBusDouble, demand_proton
+from tests.queue_drivers import make
 
 from lexigram.queue.backends.azure_servicebus import AzureServiceBusDriver
+from lexigram.queue.config import AzureServiceBusDriverConfig
 
 if not os.environ.get("LEX_TEST_AZURE_SERVICEBUS"):
     demand_proton()
@@ -45,9 +47,8 @@ def place_name():
 
 
 def driver_on(settings, prefix, **more):
-    return AzureServiceBusDriver(
-        **settings, queue_name=prefix, **{"visibility_timeout": LEASE, "max_wait_time": 1.0, **more}
-    )
+    more = {"visibility_timeout": LEASE, "max_wait_time": 1.0, **settings, **more}
+    return make(AzureServiceBusDriver, AzureServiceBusDriverConfig, queue_name=prefix, **more)
 
 
 async def clear(driver):

@@ -14,8 +14,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from tests.queue_drivers import make
 
 from lexigram.queue.backends.sqs import SQSDriver
+from lexigram.queue.config import SQSDriverConfig
 
 ROOT = Path(__file__).parents[3]
 REAL = os.environ.get("LEX_TEST_SQS_URL")
@@ -89,7 +91,8 @@ def place_name():
 
 
 def driver_on(settings, prefix, **more):
-    return SQSDriver(**{**settings, "prefix": prefix, "visibility_timeout": LEASE, **more})
+    settings = {**settings, "prefix": prefix, "visibility_timeout": LEASE, **more}
+    return make(SQSDriver, SQSDriverConfig, **settings)
 
 
 async def clear(driver):

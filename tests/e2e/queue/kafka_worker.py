@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lexigram.queue import BusOptions
 from lexigram.queue.backends.kafka import KafkaQueue
+from lexigram.queue.config import KafkaDriverConfig
 from lexigram.queue.options import ConsumerOptions
 
 # The mock gives members a second less than a session to join again, however busy the machine is.
@@ -25,7 +26,7 @@ SETTINGS = {"session_timeout": 4.0, "timeout": 20.0, "rebalance_timeout": 10.0}
 async def main():
     servers, folder = sys.argv[1], Path(sys.argv[2])
     logging.basicConfig(format="%(asctime)s %(message)s")
-    queue = KafkaQueue(servers, options=BusOptions(), **SETTINGS)
+    queue = KafkaQueue(servers, config=KafkaDriverConfig(**SETTINGS), options=BusOptions())
     with ExitStack() as files:
         begun, ended, settled = (
             files.enter_context((folder / f"{kind}.{os.getpid()}").open("ab", buffering=0))

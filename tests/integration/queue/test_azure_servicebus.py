@@ -88,7 +88,9 @@ async def test_wrong_credentials_are_a_typed_error_with_the_fix(double):
 
 async def test_a_namespace_that_does_not_answer_is_a_typed_error():
     nowhere = ServiceBusDouble.connection(1)
-    driver = AzureServiceBusDriver(nowhere, management_str=nowhere, timeout=3.0)
+    driver = AzureServiceBusDriver(
+        nowhere, config=AzureServiceBusDriverConfig(management_str=nowhere, timeout=3.0)
+    )
     with pytest.raises(AzureServiceBusQueueError, match=r"127\.0\.0\.1:1"):
         await driver.connect()
 

@@ -120,9 +120,12 @@ SECURED = """
 import asyncio, sys
 from lexigram.contracts.queue import BusMessage, QueueError
 from lexigram.queue.backends.gcp_pubsub import GCPPubSubDriver
+from lexigram.queue.config import GCPPubSubDriverConfig
 
 async def main(endpoint, file):
-    driver = GCPPubSubDriver(endpoint=endpoint, credentials_file=file)
+    driver = GCPPubSubDriver(
+        config=GCPPubSubDriverConfig(endpoint=endpoint, credentials_file=file)
+    )
     try:
         await driver.connect()
         await driver.declare("orders", "g")
@@ -157,26 +160,32 @@ async def test_a_key_of_a_service_account_opens_the_bus_over_tls_and_a_wrong_one
 
 
 async def test_a_credentials_file_that_is_none_is_a_typed_error_with_the_fix(tmp_path):
-    missing = GCPPubSubDriver("p", credentials_file=str(tmp_path / "missing.json"))
+    missing = GCPPubSubDriver(
+        "p", config=GCPPubSubDriverConfig(credentials_file=str(tmp_path / "missing.json"))
+    )
     with pytest.raises(GCPPubSubQueueError) as caught:
         await missing.connect()
     assert "credentials_file" in caught.value.hint
     (tmp_path / "wrong.json").write_text(json.dumps({"type": "service_account"}))
-    wrong = GCPPubSubDriver("p", credentials_file=str(tmp_path / "wrong.json"))
+    wrong = GCPPubSubDriver(
+        "p", config=GCPPubSubDriverConfig(credentials_file=str(tmp_path / "wrong.json"))
+    )
     with pytest.raises(GCPPubSubQueueError) as caught:
         await wrong.connect()
     assert "credentials" in caught.value.hint
 
 
 async def test_a_service_that_does_not_answer_is_a_typed_error():
-    driver = GCPPubSubDriver("p", emulator_host="127.0.0.1:1", timeout=1.0)
+    driver = GCPPubSubDriver(
+        "p", config=GCPPubSubDriverConfig(emulator_host="127.0.0.1:1", timeout=1.0)
+    )
     with pytest.raises(GCPPubSubQueueError, match=r"127\.0\.0\.1:1"):
         await driver.connect()
 
 
 async def test_without_a_project_it_says_so(double):
     with pytest.raises(GCPPubSubQueueError) as caught:
-        await GCPPubSubDriver(emulator_host=double.host).connect()
+        await GCPPubSubDriver(config=GCPPubSubDriverConfig(emulator_host=double.host)).connect()
     assert "project_id" in caught.value.hint
 
 
@@ -287,7 +296,7 @@ def test_settings_the_service_cannot_keep_are_refused_at_once():
             GCPPubSubDriver("p", topic_id=prefix)
     for least, most in ((-1, 1), (2, 1), (1, 601)):
         with pytest.raises(ValueError, match="m.._backoff"):
-            GCPPubSubDriver("p", min_backoff=least, max_backoff=most)
+            GCPPubSubDriver("p", config=GCPPubSubDriverConfig(min_backoff=least, max_backoff=most))
 
 
 def test_a_configuration_makes_the_driver():

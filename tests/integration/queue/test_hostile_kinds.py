@@ -158,7 +158,7 @@ class TestKinds(OneLoop):
 
             letters = DeadLetters(queue)
             await queue.subscribe(TOPIC, fail)
-            await wait_until(lambda: len(ends.ends) >= len(KINDS), timeout=20)
+            await wait_until(lambda: len(ends.ends) >= len(KINDS), timeout=60)
             number = len(KINDS) - ends.ends.count("lost")
             assert number >= len(KINDS) - 1
             first = await letters.list(limit=500)
@@ -168,7 +168,7 @@ class TestKinds(OneLoop):
             assert again.message.id == first[-1].message.id
             ends.ends.clear()
             assert await letters.redrive() == number
-            await wait_until(lambda: len(ends.ends) >= number, timeout=20)
+            await wait_until(lambda: len(ends.ends) >= number, timeout=60)
             second = await letters.list(limit=500)
             assert {e.message.id for e in first} == {e.message.id for e in second}
             assert await letters.purge() == number

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.doubles.kafka.places import SETTINGS, driver_on, place_name
 from tests.doubles.kafka.server import KafkaDouble
 from tests.hostile import hostile_body, hostile_headers
+from tests.queue_drivers import make as make_driver
 
 from lexigram.contracts.core.health import HealthStatus
 from lexigram.contracts.queue import BusMessage, DeadLetterEntry, MessageTooLargeError
@@ -528,7 +529,11 @@ async def test_nothing_is_lost_while_the_brokers_are_away(topic):
     ids=["unreachable", "unknown setting", "wrong credentials"],
 )
 async def test_a_connection_that_cannot_be_made_says_the_fix(double, settings, fix):
-    driver = KafkaDriver(**{"bootstrap_servers": double.servers, "timeout": 1.0} | settings)
+    driver = make_driver(
+        KafkaDriver,
+        KafkaDriverConfig,
+        **{"bootstrap_servers": double.servers, "timeout": 1.0} | settings,
+    )
     with pytest.raises(KafkaQueueError) as caught:
         await driver.connect()
     assert fix in str(caught.value)
@@ -617,8 +622,8 @@ async def test_a_configured_queue_retries_and_sets_aside(double, topic):
     queue = KafkaQueue(
         double.servers,
         group_id=place_name(),
+        config=KafkaDriverConfig(**SETTINGS),
         options=BusOptions(retry=RetryPolicy(base=0.01, cap=0.01)),
-        **SETTINGS,
     )
     calls = []
 

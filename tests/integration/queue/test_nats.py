@@ -12,6 +12,7 @@ import nats
 import pytest
 from tests.e2e.queue.nats_server import nats_server  # noqa: F401 - a fixture
 from tests.names import unique_name
+from tests.queue_drivers import make as make_driver
 
 from lexigram.contracts.core.health import HealthStatus
 from lexigram.contracts.queue import (
@@ -58,7 +59,9 @@ async def open_driver(url, stream):
     async with AsyncExitStack() as stack:
 
         async def make(**settings):
-            driver = NATSDriver(**{"url": url, "stream": stream, **settings})
+            driver = make_driver(
+                NATSDriver, NATSDriverConfig, **{"url": url, "stream": stream, **settings}
+            )
             stack.push_async_callback(driver.close)
             await driver.connect()
             return driver
@@ -373,7 +376,9 @@ async def test_a_missing_library_names_the_extra(monkeypatch):
 async def test_an_unreachable_host_is_told_in_time():
     with anyio.fail_after(60):
         with pytest.raises(NATSQueueError) as caught:
-            await NATSDriver("nats://127.0.0.1:1", connect_timeout=1.0).connect()
+            await NATSDriver(
+                "nats://127.0.0.1:1", config=NATSDriverConfig(connect_timeout=1.0)
+            ).connect()
     assert "127.0.0.1:1" in caught.value.message
     assert "server runs" in caught.value.hint
 

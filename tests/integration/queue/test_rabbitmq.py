@@ -13,6 +13,7 @@ import pytest
 from tests.doubles.proxy import proxy_to
 from tests.integration.queue.rabbitmq_place import clear, own_vhost, rabbitmqctl
 from tests.names import unique_name
+from tests.queue_drivers import make as make_driver
 
 from lexigram.contracts.core.health import HealthStatus
 from lexigram.contracts.queue import (
@@ -52,7 +53,11 @@ async def open_driver(vhost, exchange):
     async with AsyncExitStack() as stack:
 
         async def make(**settings):
-            driver = RabbitMQDriver(**{"url": vhost, "exchange": exchange, **settings})
+            driver = make_driver(
+                RabbitMQDriver,
+                RabbitMQDriverConfig,
+                **{"url": vhost, "exchange": exchange, **settings},
+            )
             stack.push_async_callback(driver.close)
             await driver.connect()
             return driver
@@ -638,7 +643,9 @@ async def test_a_wrong_url_says_how_one_looks(wrong):
 
 async def test_an_unreachable_host_says_what_to_check():
     with pytest.raises(RabbitMQQueueError) as caught:
-        await RabbitMQDriver("amqp://guest:s3cret@127.0.0.1:1/", timeout=3).connect()
+        await RabbitMQDriver(
+            "amqp://guest:s3cret@127.0.0.1:1/", config=RabbitMQDriverConfig(timeout=3)
+        ).connect()
     assert "does RabbitMQ listen at amqp://127.0.0.1:1/?" in str(caught.value)
     assert "s3cret" not in str(caught.value)
 

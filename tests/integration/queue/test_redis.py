@@ -9,6 +9,7 @@ import pytest
 from redis.asyncio import Redis
 from tests.e2e.queue.redis_server import RedisServer, need_redis_server
 from tests.names import unique_name
+from tests.queue_drivers import make as make_driver
 
 from lexigram.contracts.core.health import HealthStatus
 from lexigram.contracts.queue import (
@@ -20,6 +21,7 @@ from lexigram.contracts.queue import (
 )
 from lexigram.queue import BusOptions, BusQueue, ConsumerOptions
 from lexigram.queue.backends.redis import LANES, RedisDriver, RedisQueue, lane_of
+from lexigram.queue.config import RedisDriverConfig
 from lexigram.queue.errors import RedisQueueError
 from lexigram.testing import wait_until
 
@@ -52,7 +54,9 @@ async def open_driver(url, prefix):
     async with AsyncExitStack() as stack:
 
         async def make(**settings):
-            driver = RedisDriver(**{"url": url, "prefix": prefix, **settings})
+            driver = make_driver(
+                RedisDriver, RedisDriverConfig, **{"url": url, "prefix": prefix, **settings}
+            )
             stack.push_async_callback(driver.close)
             await driver.connect()
             return driver
@@ -505,7 +509,7 @@ async def _has_group(admin):
 
 
 async def test_a_redis_that_hangs_is_an_error_and_never_a_hang(server):
-    driver = RedisDriver(server.url, socket_timeout=0.5)
+    driver = RedisDriver(server.url, config=RedisDriverConfig(socket_timeout=0.5))
     await driver.connect()
     await driver.declare("t", "g")
     server.process.send_signal(signal.SIGSTOP)
@@ -542,7 +546,7 @@ async def test_scripts_that_redis_forgot_are_brought_again(server, admin):
 
 
 async def refused(url):
-    driver = RedisDriver(url, socket_timeout=1.0)
+    driver = RedisDriver(url, config=RedisDriverConfig(socket_timeout=1.0))
     with pytest.raises(RedisQueueError) as caught:
         await driver.connect()
     health = await driver.health_check()

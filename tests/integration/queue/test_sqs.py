@@ -238,7 +238,7 @@ def test_settings_that_sqs_cannot_keep_are_refused():
     with pytest.raises(ValueError, match="fifo"):
         SQSDriver(dedup_window=60)
     with pytest.raises(ValueError, match="300"):
-        SQSDriver(dedup_window=600, fifo=True)
+        SQSDriver(config=SQSDriverConfig(fifo=True), dedup_window=600)
     with pytest.raises(ValueError, match="20 characters"):
         SQSDriver(prefix="no.dots")
     with pytest.raises(ValueError, match="43200"):

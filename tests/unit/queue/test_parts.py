@@ -10,8 +10,16 @@ import anyio.lowlevel
 import pytest
 
 from lexigram.contracts.queue import BusMessage, Capability, QueueFullError, limits
-from lexigram.queue import BatchedPublisher, DeadLetterQueue, InMemoryQueue, MessagePipeline
+from lexigram.queue import (
+    BatchedPublisher,
+    DeadLetterQueue,
+    InMemoryQueue,
+    MessagePipeline,
+    config,
+)
+from lexigram.queue.backends.kafka import KafkaQueue
 from lexigram.queue.backends.memory import MemoryBroker
+from lexigram.queue.backends.sqs import SQSQueue
 from lexigram.queue.core.pipeline import MiddlewareBase
 from lexigram.queue.runtime.payloads import with_payload
 from lexigram.serialization import SerializationError
@@ -169,3 +177,14 @@ def test_a_quick_copy_is_a_message_like_any_other():
     with pytest.raises(dataclasses.FrozenInstanceError):
         copy.payload = 3
     assert [item.name for item in dataclasses.fields(BusMessage)] == list(BusMessage.__slots__)
+
+
+def test_settings_given_by_name_come_before_those_of_the_configuration():
+    own = config.KafkaDriverConfig(client_id="a", group_id="b", auto_offset_reset="earliest")
+    queue = KafkaQueue("h:1", group_id="c", config=own)
+    found = queue.driver._config
+    assert (found.bootstrap_servers, found.client_id, found.group_id) == ("h:1", "a", "c")
+    assert found.auto_offset_reset == "earliest"
+    assert KafkaQueue().driver._config == config.KafkaDriverConfig()
+    assert SQSQueue(config=config.SQSDriverConfig(visibility_timeout=7)).driver._lease == 7
+    assert SQSQueue(visibility_timeout=9).driver._lease == 9

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
-from attrs import Attribute, field, frozen
+from attrs import Attribute, evolve, field, frozen
 from attrs.validators import and_, ge, gt, le, optional
 
 from lexigram.config import BaseConfig, doc, secret
@@ -21,6 +21,14 @@ from lexigram.queue.constants import (
     DEFAULT_VISIBILITY_TIMEOUT,
 )
 from lexigram.queue.options import DeadLetterPolicy
+
+Config = TypeVar("Config")  # of one driver
+
+
+def override(config: Config, **settings: object) -> Config:
+    """``config`` with those of ``settings`` that are not None."""
+    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+    return cast("Config", evolve(cast("Any", config), **given))
 
 
 @frozen(kw_only=True)

@@ -5,6 +5,7 @@ from tests.integration.queue.rabbitmq_place import clear, own_vhost
 from tests.names import unique_name
 
 from lexigram.queue.backends.rabbitmq import CAPABILITIES, QUORUM_CAPABILITIES, RabbitMQDriver
+from lexigram.queue.config import RabbitMQDriverConfig
 from lexigram.testing.conformance.queue import DriverConformance
 
 pytestmark = pytest.mark.service("rabbitmq")
@@ -24,9 +25,8 @@ class OnRabbitMQ(DriverConformance):
     @pytest.fixture
     def make(self, vhost):
         exchange = unique_name()
-        return lambda: RabbitMQDriver(
-            vhost, exchange=exchange, queue_type=self.queue_type, max_backlog=BACKLOG
-        )
+        config = RabbitMQDriverConfig(queue_type=self.queue_type)
+        return lambda: RabbitMQDriver(vhost, config=config, exchange=exchange, max_backlog=BACKLOG)
 
     @pytest.fixture
     async def subject(self, make):

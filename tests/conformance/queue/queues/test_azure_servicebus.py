@@ -2,9 +2,11 @@
 
 import pytest
 from tests.doubles.servicebus.places import LEASE, REAL, clear, driver_on, place_name, servicebus
+from tests.queue_drivers import make
 
 from lexigram.queue import BusOptions, RetryPolicy
 from lexigram.queue.backends.azure_servicebus import AzureServiceBusQueue
+from lexigram.queue.config import AzureServiceBusDriverConfig
 from lexigram.testing.conformance.queue import QueueCapability, QueueConformance
 
 __all__ = ["servicebus"]  # a fixture
@@ -13,9 +15,8 @@ QUICK = BusOptions(retry=RetryPolicy(base=0.01, cap=0.01))
 
 
 def _queue(settings, prefix):
-    return AzureServiceBusQueue(
-        queue_name=prefix, options=QUICK, visibility_timeout=LEASE, **settings
-    )
+    own = {"queue_name": prefix, "visibility_timeout": LEASE, "options": QUICK}
+    return make(AzureServiceBusQueue, AzureServiceBusDriverConfig, **settings, **own)
 
 
 class TestAzureServiceBusQueueOnADouble(QueueConformance):

@@ -2,9 +2,11 @@
 
 import pytest
 from tests.doubles.pubsub.places import LEASE, OneLoop, clear, driver_on, place_name, pubsub
+from tests.queue_drivers import make
 
 from lexigram.queue import BusOptions, RetryPolicy
 from lexigram.queue.backends.gcp_pubsub import GCPPubSubQueue
+from lexigram.queue.config import GCPPubSubDriverConfig
 from lexigram.testing.conformance.queue import QueueCapability, QueueConformance
 
 __all__ = ["pubsub"]  # a fixture
@@ -13,9 +15,8 @@ QUICK = BusOptions(retry=RetryPolicy(base=0.01, cap=0.01))
 
 
 def _queue(settings, prefix):
-    return GCPPubSubQueue(
-        topic_id=prefix, max_messages=100, options=QUICK, visibility_timeout=LEASE, **settings
-    )
+    own = {"topic_id": prefix, "max_messages": 100, "visibility_timeout": LEASE, "options": QUICK}
+    return make(GCPPubSubQueue, GCPPubSubDriverConfig, **settings, **own)
 
 
 class TestGCPPubSubQueueOnADouble(OneLoop, QueueConformance):

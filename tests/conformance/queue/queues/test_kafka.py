@@ -6,6 +6,7 @@ from tests.doubles.kafka.server import kafka_servers
 
 from lexigram.queue import BusOptions, RetryPolicy
 from lexigram.queue.backends.kafka import KafkaQueue
+from lexigram.queue.config import KafkaDriverConfig
 from lexigram.testing.conformance.queue import QueueCapability, QueueConformance
 
 __all__ = ["kafka_servers"]  # a fixture
@@ -14,7 +15,9 @@ QUICK = BusOptions(retry=RetryPolicy(base=0.01, cap=0.01))
 
 
 def _queue(servers, group_id):
-    return KafkaQueue(servers, group_id=group_id, options=QUICK, **SETTINGS)
+    return KafkaQueue(
+        servers, group_id=group_id, config=KafkaDriverConfig(**SETTINGS), options=QUICK
+    )
 
 
 class TestKafkaQueueOnAMockCluster(QueueConformance):

@@ -2,9 +2,11 @@
 
 import pytest
 from tests.doubles.sqs.places import LEASE, REAL, clear, driver_on, place_name, sqs
+from tests.queue_drivers import make
 
 from lexigram.queue import BusOptions, RetryPolicy
 from lexigram.queue.backends.sqs import SQSQueue
+from lexigram.queue.config import SQSDriverConfig
 from lexigram.testing.conformance.queue import QueueCapability, QueueConformance
 
 __all__ = ["sqs"]  # a fixture
@@ -13,7 +15,10 @@ QUICK = BusOptions(retry=RetryPolicy(base=0.01, cap=0.01))
 
 
 def _queue(settings, prefix):
-    return SQSQueue(visibility_timeout=LEASE, options=QUICK, **settings, prefix=prefix)
+    settings = dict(settings)
+    url = f"{settings.pop('endpoint_url')}/123456789012/{prefix}"
+    own = {"queue_url": url, "visibility_timeout": LEASE, "options": QUICK}
+    return make(SQSQueue, SQSDriverConfig, **settings, **own)
 
 
 class TestSQSQueueOnMoto(QueueConformance):

@@ -29,7 +29,6 @@ from typing import Any, Final
 from uuid import uuid4
 
 import anyio
-from attrs import evolve
 
 from lexigram.contracts.core.health import HealthCheckResult
 from lexigram.contracts.observability.tracing import TracerProtocol
@@ -83,7 +82,7 @@ from lexigram.queue.backends.clouds import CloudDriver, health_of, json_object
 from lexigram.queue.backends.libraries import require_library
 from lexigram.queue.backends.services import Services
 from lexigram.queue.bus import BusQueue
-from lexigram.queue.config import AzureServiceBusDriverConfig, NamedQueueConfig
+from lexigram.queue.config import AzureServiceBusDriverConfig, NamedQueueConfig, override
 from lexigram.queue.constants import DEFAULT_MAX_BACKLOG, DEFAULT_VISIBILITY_TIMEOUT
 from lexigram.queue.errors import AzureServiceBusQueueError
 from lexigram.queue.options import BusOptions
@@ -117,16 +116,20 @@ class AzureServiceBusDriver(CloudDriver[Space, Place]):
         connection_str: str | None = None,
         *,
         config: AzureServiceBusDriverConfig | None = None,
+        queue_name: str | None = None,
         visibility_timeout: float = DEFAULT_VISIBILITY_TIMEOUT,
         max_backlog: int = DEFAULT_MAX_BACKLOG,
         dedup_window: float = 0.0,
-        **settings: Any,
     ) -> None:
-        """``settings``: fields of ``config`` that are to be others."""
+        """``connection_str`` and ``queue_name`` come before those of ``config``, which has all other
+        settings.
+        """
         super().__init__()
-        if connection_str is not None:
-            settings["connection_str"] = connection_str
-        self._config = config = evolve(config or AzureServiceBusDriverConfig(), **settings)
+        self._config = config = override(
+            config or AzureServiceBusDriverConfig(),
+            connection_str=connection_str,
+            queue_name=queue_name,
+        )
         prefix, sessions = config.queue_name or DEFAULT_PREFIX, config.sessions
         if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,39}", prefix):
             text = "queue_name must be at most 40 characters out of a-z, 0-9, dots and dashes"
@@ -510,26 +513,32 @@ class AzureServiceBusQueue(BusQueue):
 
     def __init__(
         self,
-        connection_str: str = "",
-        queue_name: str = "",
-        max_message_count: int = 10,
-        max_wait_time: float = 5.0,
+        connection_str: str | None = None,
+        queue_name: str | None = None,
+        max_message_count: int | None = None,
+        max_wait_time: float | None = None,
         max_in_flight: int = 100,
         tracer: TracerProtocol | None = None,
         *,
+        config: AzureServiceBusDriverConfig | None = None,
+        visibility_timeout: float = DEFAULT_VISIBILITY_TIMEOUT,
         options: BusOptions | None = None,
-        **settings: Any,
     ) -> None:
-        """``queue_name`` begins the names of its entities; ``settings``: those of the driver.
+        """``queue_name`` begins the names of its entities.
 
+        ``config``: all settings; those that are given by name come before them.
         ``max_in_flight``: messages a consumer holds, unless ``options`` say it.
         """
-        driver = AzureServiceBusDriver(
-            connection_str,
-            queue_name=queue_name,
+        config = override(
+            config or AzureServiceBusDriverConfig(),
             max_message_count=max_message_count,
             max_wait_time=max_wait_time,
-            **settings,
+        )
+        driver = AzureServiceBusDriver(
+            connection_str,
+            config=config,
+            queue_name=queue_name,
+            visibility_timeout=visibility_timeout,
         )
         super().__init__(driver, options=options or BusOptions(prefetch=max_in_flight))
         self.set_tracer(tracer)

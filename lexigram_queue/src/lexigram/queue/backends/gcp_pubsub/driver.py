@@ -33,9 +33,7 @@ import math
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final
-
-from attrs import evolve
+from typing import Final
 
 from lexigram.contracts.core.health import HealthCheckResult
 from lexigram.contracts.observability.tracing import TracerProtocol
@@ -80,7 +78,7 @@ from lexigram.queue.backends.gcp_pubsub._wire import (
 )
 from lexigram.queue.backends.services import Services
 from lexigram.queue.bus import BusQueue
-from lexigram.queue.config import GCPPubSubDriverConfig, NamedQueueConfig
+from lexigram.queue.config import GCPPubSubDriverConfig, NamedQueueConfig, override
 from lexigram.queue.constants import DEFAULT_VISIBILITY_TIMEOUT
 from lexigram.queue.errors import GCPPubSubQueueError
 from lexigram.queue.options import BusOptions
@@ -115,18 +113,19 @@ class GCPPubSubDriver(CloudDriver[Space, Place]):
         project_id: str | None = None,
         *,
         config: GCPPubSubDriverConfig | None = None,
+        topic_id: str | None = None,
         visibility_timeout: float = DEFAULT_VISIBILITY_TIMEOUT,
         counted: int = COUNTED,
-        **settings: Any,
     ) -> None:
-        """``settings``: fields of ``config`` that are to be others.
+        """``project_id`` and ``topic_id`` come before those of ``config``, which has all other
+        settings.
 
         ``counted``: the largest number of dead letters that is reported for a group.
         """
         super().__init__()
-        if project_id is not None:
-            settings["project_id"] = project_id
-        self._config = config = evolve(config or GCPPubSubDriverConfig(), **settings)
+        self._config = config = override(
+            config or GCPPubSubDriverConfig(), project_id=project_id, topic_id=topic_id
+        )
         min_backoff, max_backoff = config.min_backoff, config.max_backoff
         self.prefix = config.topic_id or DEFAULT_PREFIX
         self.subscription_prefix = config.subscription_id or self.prefix
@@ -479,28 +478,34 @@ class GCPPubSubQueue(BusQueue):
 
     def __init__(
         self,
-        project_id: str = "",
-        topic_id: str = "",
-        subscription_id: str = "",
-        max_messages: int = 10,
-        max_wait_time: float = 5.0,
+        project_id: str | None = None,
+        topic_id: str | None = None,
+        subscription_id: str | None = None,
+        max_messages: int | None = None,
+        max_wait_time: float | None = None,
         max_in_flight: int = 100,
         tracer: TracerProtocol | None = None,
         *,
+        config: GCPPubSubDriverConfig | None = None,
+        visibility_timeout: float = DEFAULT_VISIBILITY_TIMEOUT,
         options: BusOptions | None = None,
-        **settings: Any,
     ) -> None:
-        """``topic_id`` begins the names of its topics; ``settings``: those of the driver.
+        """``topic_id`` begins the names of its topics.
 
+        ``config``: all settings; those that are given by name come before them.
         ``max_in_flight``: messages a consumer holds, unless ``options`` say it.
         """
-        driver = GCPPubSubDriver(
-            project_id or None,
-            topic_id=topic_id,
+        config = override(
+            config or GCPPubSubDriverConfig(),
             subscription_id=subscription_id,
             max_messages=max_messages,
             max_wait_time=max_wait_time,
-            **settings,
+        )
+        driver = GCPPubSubDriver(
+            project_id or None,
+            config=config,
+            topic_id=topic_id,
+            visibility_timeout=visibility_timeout,
         )
         super().__init__(driver, options=options or BusOptions(prefetch=max_in_flight))
         self.set_tracer(tracer)

@@ -28,9 +28,9 @@ import json
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
 from lexigram.contracts.queue import (
@@ -68,7 +68,7 @@ from lexigram.queue.backends.kafka._wire import (
 )
 from lexigram.queue.backends.services import Services
 from lexigram.queue.bus import BusQueue
-from lexigram.queue.config import KafkaDriverConfig, NamedQueueConfig
+from lexigram.queue.config import KafkaDriverConfig, NamedQueueConfig, override
 from lexigram.queue.constants import DEFAULT_MAX_BACKLOG
 from lexigram.queue.errors import KafkaQueueError
 from lexigram.queue.options import BusOptions
@@ -106,13 +106,15 @@ class KafkaDriver:
         bootstrap_servers: str | None = None,
         *,
         config: KafkaDriverConfig | None = None,
+        group_id: str | None = None,
         max_backlog: int = DEFAULT_MAX_BACKLOG,
-        **settings: Any,
     ) -> None:
-        """``settings``: fields of ``config`` that are to be others."""
-        if bootstrap_servers is not None:
-            settings["bootstrap_servers"] = bootstrap_servers
-        self._config = evolve(config or KafkaDriverConfig(), **settings)
+        """``bootstrap_servers`` and ``group_id`` come before those of ``config``, which has all
+        other settings.
+        """
+        self._config = override(
+            config or KafkaDriverConfig(), bootstrap_servers=bootstrap_servers, group_id=group_id
+        )
         self.servers = self._config.bootstrap_servers or DEFAULT_SERVERS
         self.group_id = self._config.group_id
         self._publisher = Publisher(self._config, max_backlog, self._error)
@@ -521,27 +523,26 @@ class KafkaQueue(BusQueue):
 
     def __init__(
         self,
-        bootstrap_servers: str = DEFAULT_SERVERS,
-        client_id: str = "lexigram",
-        group_id: str = DEFAULT_GROUP_ID,
-        auto_offset_reset: str = "latest",
+        bootstrap_servers: str | None = None,
+        client_id: str | None = None,
+        group_id: str | None = None,
+        auto_offset_reset: Literal["earliest", "latest"] | None = None,
         max_in_flight: int = 100,
         tracer: TracerProtocol | None = None,
         *,
+        config: KafkaDriverConfig | None = None,
         options: BusOptions | None = None,
-        **settings: Any,
     ) -> None:
-        """``settings``: those of KafkaDriver, such as ``session_timeout``.
+        """``config``: all settings; those that are given by name come before them.
 
         ``max_in_flight``: messages a consumer holds, unless ``options`` say it.
         """
-        driver = KafkaDriver(
-            bootstrap_servers,
+        config = override(
+            config or KafkaDriverConfig(),
             client_id=client_id,
-            group_id=group_id,
             auto_offset_reset=auto_offset_reset,
-            **settings,
         )
+        driver = KafkaDriver(bootstrap_servers, config=config, group_id=group_id)
         super().__init__(driver, options=options or BusOptions(prefetch=max_in_flight))
         self.set_tracer(tracer)
 

@@ -34,9 +34,7 @@ import json
 import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
-
-from attrs import evolve
+from typing import TYPE_CHECKING, Final, cast
 
 from lexigram import clock
 from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
@@ -70,7 +68,7 @@ from lexigram.queue.backends.nats._wire import (
 )
 from lexigram.queue.backends.services import Services
 from lexigram.queue.bus import BusQueue
-from lexigram.queue.config import NamedQueueConfig, NATSDriverConfig
+from lexigram.queue.config import NamedQueueConfig, NATSDriverConfig, override
 from lexigram.queue.constants import DEFAULT_MAX_BACKLOG, DEFAULT_VISIBILITY_TIMEOUT
 from lexigram.queue.errors import NATSQueueError
 from lexigram.queue.options import BusOptions
@@ -101,15 +99,13 @@ class NATSDriver:
         url: str | None = None,
         *,
         config: NATSDriverConfig | None = None,
+        stream: str | None = None,
         visibility_timeout: float = DEFAULT_VISIBILITY_TIMEOUT,
         max_backlog: int = DEFAULT_MAX_BACKLOG,
         dedup_window: float = 0.0,
-        **settings: Any,
     ) -> None:
-        """``settings``: fields of ``config`` that are to be others."""
-        if url is not None:
-            settings["url"] = url
-        self._config = config = evolve(config or NATSDriverConfig(), **settings)
+        """``url`` and ``stream`` come before those of ``config``, which has all other settings."""
+        self._config = config = override(config or NATSDriverConfig(), url=url, stream=stream)
         self.stream = stream = config.stream
         if not re.fullmatch(r"[A-Za-z0-9_-]+", stream):
             raise ValueError(f"stream must consist of A-Z, a-z, 0-9, - and _, not {stream!r}")
@@ -524,14 +520,18 @@ class NATSQueue(BusQueue):
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
-        stream: str = "lexigram",
+        url: str | None = None,
+        stream: str | None = None,
         *,
+        config: NATSDriverConfig | None = None,
+        visibility_timeout: float = DEFAULT_VISIBILITY_TIMEOUT,
         options: BusOptions | None = None,
-        **settings: Any,
     ) -> None:
-        """``settings``: those of NATSDriver, such as ``visibility_timeout``."""
-        super().__init__(NATSDriver(url, stream=stream, **settings), options=options)
+        """``config``: all settings; those that are given by name come before them."""
+        driver = NATSDriver(
+            url, config=config, stream=stream, visibility_timeout=visibility_timeout
+        )
+        super().__init__(driver, options=options)
 
 
 def build(entry: NamedQueueConfig, services: Services) -> NATSDriver:  # noqa: ARG001 - all alike

@@ -67,7 +67,7 @@ from lexigram.queue.backends.rabbitmq._wire import (
 )
 from lexigram.queue.backends.services import Services
 from lexigram.queue.bus import BusQueue
-from lexigram.queue.config import NamedQueueConfig, RabbitMQDriverConfig
+from lexigram.queue.config import NamedQueueConfig, RabbitMQDriverConfig, override
 from lexigram.queue.constants import DEFAULT_CONSUMER_PREFETCH, DEFAULT_MAX_BACKLOG
 from lexigram.queue.errors import RabbitMQQueueError
 from lexigram.queue.options import BusOptions
@@ -104,13 +104,11 @@ class RabbitMQDriver:
         url: str | None = None,
         *,
         config: RabbitMQDriverConfig | None = None,
+        exchange: str | None = None,
         max_backlog: int = DEFAULT_MAX_BACKLOG,
-        **settings: Any,
     ) -> None:
-        """``settings``: fields of ``config`` that are to be others."""
-        if url is not None:
-            settings["url"] = url
-        config = evolve(config or RabbitMQDriverConfig(), **settings)
+        """``url`` and ``exchange`` come before those of ``config``, which has all other settings."""
+        config = override(config or RabbitMQDriverConfig(), url=url, exchange=exchange)
         is_quorum = config.queue_type == "quorum"
         self.capabilities = QUORUM_CAPABILITIES if is_quorum else CAPABILITIES
         self._names = names = Names(config.exchange, is_quorum=is_quorum)
@@ -494,17 +492,21 @@ class RabbitMQQueue(BusQueue):
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
-        exchange: str = "lexigram",
+        url: str | None = None,
+        exchange: str | None = None,
         prefetch_count: int = DEFAULT_CONSUMER_PREFETCH,
         *,
+        config: RabbitMQDriverConfig | None = None,
         options: BusOptions | None = None,
     ) -> None:
-        """``prefetch_count``: messages a consumer holds, unless ``options`` say it."""
+        """``config``: all settings; those that are given by name come before them.
+
+        ``prefetch_count``: messages a consumer holds, unless ``options`` say it.
+        """
         if prefetch_count < 1:
             raise ValueError(f"prefetch_count must be at least 1, not {prefetch_count}")
         super().__init__(
-            RabbitMQDriver(url, exchange=exchange),
+            RabbitMQDriver(url, config=config, exchange=exchange),
             options=options or BusOptions(prefetch=prefetch_count),
         )
 

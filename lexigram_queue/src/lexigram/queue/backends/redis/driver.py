@@ -19,7 +19,6 @@ from typing import Any, Final
 from uuid import uuid4
 
 import anyio
-from attrs import evolve
 
 from lexigram.contracts.core.errors import ConfigurationError
 from lexigram.contracts.core.health import HealthCheckResult, HealthStatus
@@ -52,7 +51,7 @@ from lexigram.queue.backends.redis._wire import (
 )
 from lexigram.queue.backends.services import Services
 from lexigram.queue.bus import BusQueue
-from lexigram.queue.config import NamedQueueConfig, RedisDriverConfig
+from lexigram.queue.config import NamedQueueConfig, RedisDriverConfig, override
 from lexigram.queue.constants import DEFAULT_MAX_BACKLOG, DEFAULT_VISIBILITY_TIMEOUT
 from lexigram.queue.errors import RedisQueueError
 from lexigram.queue.options import BusOptions
@@ -90,15 +89,13 @@ class RedisDriver:
         url: str | None = None,
         *,
         config: RedisDriverConfig | None = None,
+        prefix: str | None = None,
         visibility_timeout: float = DEFAULT_VISIBILITY_TIMEOUT,
         max_backlog: int = DEFAULT_MAX_BACKLOG,
         dedup_window: float = 0.0,
-        **settings: Any,
     ) -> None:
-        """``settings``: fields of ``config`` that are to be others."""
-        if url is not None:
-            settings["url"] = url
-        self._config = evolve(config or RedisDriverConfig(), **settings)
+        """``url`` and ``prefix`` come before those of ``config``, which has all other settings."""
+        self._config = override(config or RedisDriverConfig(), url=url, prefix=prefix)
         self.prefix = self._config.prefix
         self.visibility_timeout: float | None = visibility_timeout
         self._lease = milliseconds(visibility_timeout)
@@ -583,17 +580,19 @@ class RedisQueue(BusQueue):
 
     def __init__(
         self,
-        url: str = URL,
-        max_connections: int = 10,
+        url: str | None = None,
+        max_connections: int | None = None,
         *,
-        prefix: str = PREFIX,
+        config: RedisDriverConfig | None = None,
+        prefix: str | None = None,
         visibility_timeout: float = DEFAULT_VISIBILITY_TIMEOUT,
         options: BusOptions | None = None,
     ) -> None:
+        """``config``: all settings; those that are given by name come before them."""
         driver = RedisDriver(
             url,
+            config=override(config or RedisDriverConfig(), max_connections=max_connections),
             prefix=prefix,
-            max_connections=max_connections,
             visibility_timeout=visibility_timeout,
         )
         super().__init__(driver, options=options)

@@ -26,11 +26,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import anyio
-from attrs import evolve
 
 from lexigram.contracts.core.health import HealthCheckResult
 from lexigram.contracts.data.blobs import BlobError, BlobStoreProtocol
@@ -73,7 +72,7 @@ from lexigram.queue.backends.sqs._wire import (
     wire,
 )
 from lexigram.queue.bus import BusQueue
-from lexigram.queue.config import NamedQueueConfig, SQSDriverConfig
+from lexigram.queue.config import NamedQueueConfig, SQSDriverConfig, override
 from lexigram.queue.constants import DEFAULT_MAX_BACKLOG, DEFAULT_VISIBILITY_TIMEOUT
 from lexigram.queue.errors import SQSQueueError
 from lexigram.queue.options import BusOptions
@@ -119,16 +118,13 @@ class SQSDriver(CloudDriver[Space, Place]):
         dedup_window: float = 0.0,
         blobs: BlobStoreProtocol | None = None,
         services: Services | None = None,
-        **settings: Any,
     ) -> None:
-        """``settings``: fields of ``config`` that are to be others.
+        """``region`` comes before that of ``config``, which has all other settings.
 
-        ``endpoint_url`` and ``prefix`` are what ``queue_url`` says, one by one.
+        ``endpoint_url`` and ``prefix`` are what its ``queue_url`` says, one by one.
         """
         super().__init__()
-        if region is not None:
-            settings["region"] = region
-        self._config = config = evolve(config or SQSDriverConfig(), **settings)
+        self._config = config = override(config or SQSDriverConfig(), region=region)
         endpoint, name = _of_url(config.queue_url)
         endpoint_url, prefix = endpoint_url or endpoint, prefix or name or DEFAULT_PREFIX
         if visibility_timeout is None:
@@ -498,22 +494,24 @@ class SQSQueue(BusQueue):
 
     def __init__(
         self,
-        region: str = "us-east-1",
-        queue_url: str = "",
-        visibility_timeout: float = DEFAULT_VISIBILITY_TIMEOUT,
+        region: str | None = None,
+        queue_url: str | None = None,
+        visibility_timeout: float | None = None,
         max_in_flight: int = 100,
         tracer: TracerProtocol | None = None,
         *,
+        config: SQSDriverConfig | None = None,
         options: BusOptions | None = None,
-        **settings: Any,
     ) -> None:
         """``queue_url``: where its queues are, and how their names begin.
 
-        ``max_in_flight``: messages a consumer holds, unless ``options`` say it; ``settings``:
-        those of the driver.
+        ``config``: all settings; those that are given by name come before them.
+        ``max_in_flight``: messages a consumer holds, unless ``options`` say it.
         """
         driver: QueueDriverProtocol = SQSDriver(
-            region, queue_url=queue_url, visibility_timeout=visibility_timeout, **settings
+            region,
+            config=override(config or SQSDriverConfig(), queue_url=queue_url),
+            visibility_timeout=visibility_timeout,
         )
         super().__init__(driver, options=options or BusOptions(prefetch=max_in_flight))
         self.set_tracer(tracer)
