@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from lexigram.ai.workers._imports import import_without
 from lexigram.ai.workers.embeddings.batching import embed_in_thread
 from lexigram.ai.workers.embeddings.checks import check_texts
 from lexigram.ai.workers.embeddings.errors import EmbeddingLibraryError, EmbeddingModelError
@@ -110,7 +111,8 @@ def _import_library() -> Any:
     root, placeholder = logging.getLogger(), logging.NullHandler()
     root.addHandler(placeholder)
     try:
-        import wordllama  # type: ignore[import-untyped]
+        # It downloads other models with requests; this one is in its wheel.
+        wordllama = import_without("wordllama", "requests")
     except ImportError as error:
         raise EmbeddingLibraryError(
             f"cannot import wordllama: {error}",

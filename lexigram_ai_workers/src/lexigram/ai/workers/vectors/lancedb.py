@@ -16,6 +16,7 @@ import anyio
 import numpy as np
 from anyio.to_thread import run_sync
 
+from lexigram.ai.workers._imports import import_without
 from lexigram.ai.workers.vectors.base import CollectionBase, StoreBase, check_health_with
 from lexigram.ai.workers.vectors.checksum import folder_checksum, folder_size
 from lexigram.ai.workers.vectors.config import VectorConfig
@@ -73,6 +74,7 @@ from lexigram.contracts.data.vector import (
 
 T = TypeVar("T")
 
+_REST_CLIENT: Final = "lance_namespace_urllib3_client"
 METRICS: Final = {
     DistanceMetric.COSINE: "cosine",
     DistanceMetric.EUCLIDEAN: "l2",
@@ -246,8 +248,9 @@ class LanceVectorStore(StoreBase):
                 )
             if not self._remote:
                 self._lock_place = await run_sync(os.path.abspath, self.uri)
-            # The import takes seconds: not on the event loop.
-            lancedb = await run_sync(importlib.import_module, "lancedb")
+            # The import takes seconds: not on the event loop. Half of it is a REST client that
+            # LanceDB imports for its remote namespaces (decision 0023).
+            lancedb: Any = await run_sync(import_without, "lancedb", _REST_CLIENT)
             with _translate_errors(self.uri):
                 self._connection = await lancedb.connect_async(
                     self.uri, read_consistency_interval=timedelta(0)
