@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import anyio.to_thread
+import numpy as np
 from attrs import asdict, field, frozen
+from numpy.typing import NDArray
 
 from lexigram.ai.workers.batch_embedding.cache import EmbeddingCache, embed_with_cache
 from lexigram.ai.workers.document_ingestion.chunker import DocumentChunker
@@ -100,19 +102,20 @@ async def embed_chunks(
     *,
     batch_size: int,
     progress: ProgressCallback | None = None,
-) -> tuple[list[Sequence[float]], int]:
-    """Embed chunks; returns a vector per chunk and the number of cache hits."""
+) -> tuple[NDArray[np.float32], int]:
+    """Embed chunks; returns a matrix with a row per chunk, and the number of cache hits."""
     texts = [text_to_embed(chunk) for chunk in chunks]
-    vectors: list[Sequence[float]] = []
+    # 4 bytes per number in one block; lists have 32, which is a gigabyte for 50 MB of text.
+    numbers = array("f")
     cache_hits = 0
     for part in batches(texts, batch_size, MAX_BATCH_TOKENS):
         found, hits, _ = await embed_with_cache(provider, cache, texts[part.start : part.stop])
-        # 4 bytes per number; a list has 32, which is a gigabyte for 50 MB of text.
-        vectors += [array("f", vector) for vector in found]
+        for vector in found:
+            numbers.extend(vector)
         cache_hits += hits
         if progress is not None:
-            await progress(len(vectors), len(texts))
-    return vectors, cache_hits
+            await progress(part.stop, len(texts))
+    return np.frombuffer(numbers, np.float32).reshape(len(texts), -1), cache_hits
 
 
 def text_to_embed(chunk: DocumentChunk) -> str:
@@ -126,10 +129,10 @@ def text_to_embed(chunk: DocumentChunk) -> str:
 def build_records(
     facts: DocumentFacts,
     chunks: Sequence[DocumentChunk],
-    vectors: Sequence[Sequence[float]],
+    vectors: NDArray[np.float32],
     model_id: str,
 ) -> list[VectorRecord]:
-    """Build the vector records of the chunks."""
+    """Build the vector records of the chunks; ``vectors`` has a row for each."""
     ids = chunk_ids(
         (facts.document_id, HEADING_SEPARATOR.join(chunk.heading_path), chunk.text)
         for chunk in chunks
@@ -137,11 +140,11 @@ def build_records(
     return [
         VectorRecord(
             id=record_id,
-            vector=vector,
+            vector=array("f", row.tobytes()),  # a list would need eight times the memory
             content=chunk.text,
             metadata=_metadata(facts, chunk, ids, model_id),
         )
-        for record_id, chunk, vector in zip(ids, chunks, vectors, strict=True)
+        for record_id, chunk, row in zip(ids, chunks, vectors, strict=True)
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -25,6 +25,10 @@ AsyncConnection: TypeAlias = Any
 
 # The key of the collection config in the table schema.
 FACTS_KEY: Final = "lexigram"
+
+# Rows of a large write that are converted at once. Peak memory of 25,000 rows (50 MB of text): 772
+# MB as one table, 668 with 4,096 rows, 625 with 1,024; no difference in time.
+BATCH_ROW_COUNT: Final = 1024
 
 # Makes LanceDB reject a merge that conflicts with another on the same new ids, instead of storing
 # both rows: two writers of the same 50 new ids without a lock left 50 rows with it, 100 without.
@@ -83,6 +87,27 @@ def rows_of(records: Sequence[VectorRecord], vectors: Vectors, schema: Arrow) ->
         ],
         schema=schema,
     )
+
+
+def stream_of(
+    records: Sequence[VectorRecord], vectors: Vectors, schema: Arrow, errors: list[Exception]
+) -> Arrow:
+    """Return a reader whose batches are converted while LanceDB reads them, in a thread of its own.
+
+    An error of the conversion is appended to ``errors``: LanceDB raises another one for it.
+    """
+    pa: Any = importlib.import_module("pyarrow")
+
+    def batches() -> Iterator[Arrow]:
+        try:
+            for start in range(0, len(records), BATCH_ROW_COUNT):
+                part = slice(start, start + BATCH_ROW_COUNT)
+                yield from rows_of(records[part], vectors[part], schema).to_batches()
+        except Exception as error:
+            errors.append(error)
+            raise
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def records_of(rows: Arrow) -> Iterable[VectorRecord]:

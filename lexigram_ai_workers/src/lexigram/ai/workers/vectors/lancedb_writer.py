@@ -10,7 +10,12 @@ from anyio.to_thread import run_sync
 from attrs import frozen
 
 from lexigram.ai.workers.vectors.filters import ids_in, matches, where
-from lexigram.ai.workers.vectors.lancedb_rows import AsyncTable, rows_of
+from lexigram.ai.workers.vectors.lancedb_rows import (
+    BATCH_ROW_COUNT,
+    AsyncTable,
+    rows_of,
+    stream_of,
+)
 from lexigram.ai.workers.vectors.locks import WriterLock
 from lexigram.ai.workers.vectors.records import Vectors
 from lexigram.contracts.core.lock import LockLostError
@@ -93,9 +98,20 @@ class LanceWriter:
         if not rows:
             return 0
         given = (list(rows.values()), vectors, await self._table.schema())
-        table = await run_sync(rows_of, *given) if len(rows) > THREAD_ROW_COUNT else rows_of(*given)
+        errors: list[Exception] = []
+        if len(rows) > BATCH_ROW_COUNT:
+            data = stream_of(*given, errors)
+        elif len(rows) > THREAD_ROW_COUNT:
+            data = await run_sync(rows_of, *given)
+        else:
+            data = rows_of(*given)
         builder = self._table.merge_insert("id")
-        await builder.when_matched_update_all().when_not_matched_insert_all().execute(table)
+        try:
+            await builder.when_matched_update_all().when_not_matched_insert_all().execute(data)
+        except Exception:
+            if errors:
+                raise errors[0] from None
+            raise
         return 1
 
     async def _find_stale_ids(
