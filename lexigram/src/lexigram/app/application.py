@@ -22,9 +22,8 @@ from lexigram.concurrency import CallTimeoutError, call
 from lexigram.contracts.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from lexigram.app._lifecycle import Lifecycle
+    from lexigram.app._lifecycle import Lifecycle, ProviderEntry
     from lexigram.app.health import NamedCheck
-    from lexigram.app.order import ProviderEntry
     from lexigram.config import LexigramConfig
     from lexigram.contracts.core.health import AggregateHealthResult
     from lexigram.di.container import Container
@@ -353,7 +352,7 @@ class Application:
 
     async def register(self) -> Container:
         """Compose, let every provider register, and freeze: the graph is checked, nothing runs."""
-        from lexigram.app.order import provider_entries
+        from lexigram.app._lifecycle import provider_entries
         from lexigram.contracts.core.provider import ProviderState
 
         graph = self._module_graph()
@@ -390,8 +389,7 @@ class Application:
         )
 
     async def _start(self) -> None:
-        from lexigram.app._lifecycle import Lifecycle
-        from lexigram.app.order import boot_levels
+        from lexigram.app._lifecycle import Lifecycle, boot_levels
 
         await self._announce("ApplicationStarting", app_name=self.name)
         container = await self.register()

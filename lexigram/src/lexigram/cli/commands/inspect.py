@@ -55,7 +55,7 @@ def modules(ctx: CommandContext, target: Target = None) -> None:
 @app.command()
 def providers(ctx: CommandContext, target: Target = None) -> None:
     """The providers in boot order; those of one level boot side by side."""
-    from lexigram.app.order import boot_levels, provider_entries
+    from lexigram.app._lifecycle import boot_levels, provider_entries
 
     session = ctx.obj
     container = _register(session, target)
