@@ -13,7 +13,6 @@ from lexigram.config.base import BaseConfig, settings_of
 from lexigram.config.errors import ConfigIssue, ConfigProblem, ConfigSourceError
 from lexigram.config.faults import unknown_key
 from lexigram.config.secrets import INTERNAL, doc
-from lexigram.config.sources import log_ignored
 from lexigram.config.structure import structure
 from lexigram.config.tree import ConfigTrace, KeyPath
 
@@ -124,7 +123,10 @@ class LexigramConfig(BaseConfig):
         """The section ``name`` (dotted for a part of one) as ``model``; absent: its defaults."""
         self.trace.models[name] = model
         found, problems = _structure_section(self, name, model)
-        log_ignored(self.trace)
+        if self.trace.ignored:
+            from lexigram.config.sources import log_ignored
+
+            log_ignored(self.trace)
         if problems:
             raise ConfigSourceError(problems)
         assert found is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lexigram.di._build import outside_scope
@@ -57,6 +57,13 @@ class Resolver:
             """A new scope: ``async with container.scope() as scope``."""
             ...
 
+    else:
+
+        @cached_property
+        def scope(self) -> type[Scope]:
+            """The class of scopes, made for the first; it is called without a frame of ours."""
+            return scope_class(self, owns_tasks=self.container.owns_tasks)
+
     def __init__(self, container: Container | None, node: ModuleNode) -> None:
         self.container: Container = container if container is not None else self  # type: ignore[assignment]
         self.node = node
@@ -67,7 +74,6 @@ class Resolver:
         # What scopes look up; here scoped services are welcome.
         self.in_scope = _Functions(partial(self._first_function, scoped=True))
         self.in_scope_async = _Functions(partial(self._first_async, scoped=True))
-        self.prepare_scopes(owns_tasks=self.container.owns_tasks)
 
     @overload
     def resolve(self, service: TypeForm[T], /) -> Coroutine[Any, Any, T]: ...
@@ -192,9 +198,9 @@ class Resolver:
             return found[0]
         raise graph.why_not(key, self.node, found).as_error()
 
-    def prepare_scopes(self, *, owns_tasks: bool) -> None:
-        """Choose the class of scopes; it is made in C, so it is called without a frame of ours."""
-        self.scope = scope_class(self, owns_tasks=owns_tasks)  # type: ignore[method-assign]
+    def forget_scopes(self) -> None:
+        """Have the class of scopes made anew: whether they own tasks has changed."""
+        self.__dict__.pop("scope", None)
 
     def forget(self) -> None:
         """Drop cached functions and values: the model has changed."""

@@ -147,7 +147,7 @@ class Container(Resolver, Registrar):
             item.kind is Kind.ASYNC_GENERATOR and not item.is_singleton for item in self.bindings
         )
         for resolver in self._resolvers.values():
-            resolver.prepare_scopes(owns_tasks=self.owns_tasks)
+            resolver.forget_scopes()
         self._note_owners()
 
     async def start(self, provider: Provider | None = None) -> None:
