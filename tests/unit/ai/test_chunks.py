@@ -11,10 +11,10 @@ from tests.samples.make import BICYCLE
 from lexigram.ai.workers.document_ingestion.chunker import (
     _TOKEN,
     DocumentChunker,
+    NearDuplicates,
     chunking_config,
 )
 from lexigram.ai.workers.document_ingestion.config import ChunkingConfig
-from lexigram.ai.workers.document_ingestion.duplicates import NearDuplicates
 from lexigram.ai.workers.document_ingestion.errors import ChunkingConfigError
 from lexigram.ai.workers.document_ingestion.types import Document
 from lexigram.contracts.ai import ChunkerProtocol, ChunkProtocol

@@ -9,8 +9,7 @@ import pytest
 
 from lexigram import clock
 from lexigram.ai.workers.cli.ingestion import _describe_stats, _status
-from lexigram.ai.workers.cli.ledger import Ledger
-from lexigram.ai.workers.cli.processes import has_ended, this_process
+from lexigram.ai.workers.cli.ledger import Ledger, has_ended, this_process
 from lexigram.contracts.workflow.durable import RunGroupStats, RunStatus
 
 
@@ -18,7 +17,7 @@ from lexigram.contracts.workflow.durable import RunGroupStats, RunStatus
 def other():
     """Another process, as it names itself, and the process."""
     code = (
-        "import json, sys; from lexigram.ai.workers.cli.processes import this_process;"
+        "import json, sys; from lexigram.ai.workers.cli.ledger import this_process;"
         "print(json.dumps(this_process()), flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

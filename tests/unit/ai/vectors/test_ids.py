@@ -1,4 +1,4 @@
-from lexigram.ai.workers.vectors.ids import chunk_ids
+from lexigram.ai.workers.vectors.records import chunk_ids
 
 
 def test_ids_are_repeatable_and_equal_texts_are_numbered():

@@ -26,7 +26,7 @@ from lexigram.ai.workers.embeddings.checks import check_texts
 from lexigram.ai.workers.embeddings.errors import ModelsMixedError
 from lexigram.ai.workers.queued_worker import QueuedWorker, current_job_id
 from lexigram.ai.workers.telemetry import Telemetry
-from lexigram.ai.workers.vectors.ids import chunk_ids
+from lexigram.ai.workers.vectors.records import chunk_ids
 from lexigram.concurrency import call
 from lexigram.contracts.ai.protocols import EmbeddingProviderProtocol
 from lexigram.contracts.data.vector import (

@@ -22,8 +22,7 @@ from lexigram.ai.workers.cli.files import (
     is_below,
     make_absolute,
 )
-from lexigram.ai.workers.cli.ledger import Ledger, Ledgers
-from lexigram.ai.workers.cli.processes import has_ended, is_elsewhere, this_process
+from lexigram.ai.workers.cli.ledger import Ledger, Ledgers, has_ended, is_elsewhere, this_process
 from lexigram.ai.workers.config import WorkersConfig
 from lexigram.ai.workers.document_ingestion.stages import document_id_of
 from lexigram.ai.workers.statistics import IngestionStatistics

@@ -16,7 +16,6 @@ import anyio.to_thread
 from attrs import asdict, evolve, field, frozen
 
 from lexigram.ai.workers.document_ingestion.blocks import scan, title_of
-from lexigram.ai.workers.document_ingestion.charset import is_unicode
 from lexigram.ai.workers.document_ingestion.config import IngestionConfig
 from lexigram.ai.workers.document_ingestion.errors import (
     DocumentBinaryError,
@@ -39,7 +38,12 @@ from lexigram.ai.workers.document_ingestion.isolation import (
     count_pdf_pages,
     parse_function,
 )
-from lexigram.ai.workers.document_ingestion.sniffing import is_zip, looks_like_html, sniff
+from lexigram.ai.workers.document_ingestion.sniffing import (
+    is_unicode,
+    is_zip,
+    looks_like_html,
+    sniff,
+)
 from lexigram.ai.workers.document_ingestion.types import Document
 from lexigram.processes import ProcessPool
 

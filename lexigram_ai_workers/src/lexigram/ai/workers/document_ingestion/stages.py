@@ -20,7 +20,7 @@ from lexigram.ai.workers.document_ingestion.config import ChunkingConfig
 from lexigram.ai.workers.document_ingestion.isolation import LARGE_TEXT, Isolation
 from lexigram.ai.workers.document_ingestion.types import Document, DocumentChunk
 from lexigram.ai.workers.embeddings.batching import batches
-from lexigram.ai.workers.vectors.ids import chunk_ids
+from lexigram.ai.workers.vectors.records import chunk_ids
 from lexigram.contracts.ai.protocols import EmbeddingProviderProtocol
 from lexigram.contracts.ai.rag import ChunkerProtocol, ChunkProtocol
 from lexigram.contracts.data.vector import (

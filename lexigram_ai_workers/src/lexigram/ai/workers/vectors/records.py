@@ -1,10 +1,10 @@
-"""Validation of records, queries and collections, shared by all stores."""
+"""Ids of records, and validation of records, queries and collections, shared by all stores."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -200,3 +200,22 @@ def _check_record(record: VectorRecord, collection: VectorCollectionProtocol) ->
             details={"id": record.id, "has": collection.model_id, "asked": model},
             hint=f"embed with {collection.model_id}, or use another collection for {model}",
         )
+
+
+# --- ids ---
+
+
+def chunk_ids(chunks: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Return the ids of chunks, each given as source, heading path and text.
+
+    Ids are deterministic, so that storing a chunk again replaces it. Equal texts of a source
+    under the same heading are numbered.
+    """
+    seen: dict[str, int] = {}
+    ids: list[str] = []
+    for source, heading, text in chunks:
+        base = f"{source}\0{heading}\0{text}"
+        seen[base] = number = seen.get(base, -1) + 1
+        data = f"{base}\0{number}".encode("utf-8", "surrogatepass")
+        ids.append(hashlib.sha256(data).hexdigest()[:32])
+    return ids

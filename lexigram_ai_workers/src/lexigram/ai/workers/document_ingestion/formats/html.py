@@ -12,9 +12,9 @@ from lexigram.ai.workers.document_ingestion.blocks import (
     scan,
     title_of,
 )
-from lexigram.ai.workers.document_ingestion.charset import decode
 from lexigram.ai.workers.document_ingestion.formats.nesting import MAX_DEPTH, flatten_html
 from lexigram.ai.workers.document_ingestion.formats.source import Source
+from lexigram.ai.workers.document_ingestion.sniffing import decode
 from lexigram.ai.workers.document_ingestion.types import Document
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from lexigram.ai.workers.document_ingestion.blocks import escape_markdown, join_lazily, scan
-from lexigram.ai.workers.document_ingestion.charset import decode
 from lexigram.ai.workers.document_ingestion.errors import (
     DocumentBrokenError,
     DocumentNestedError,
 )
 from lexigram.ai.workers.document_ingestion.formats.source import Source
+from lexigram.ai.workers.document_ingestion.sniffing import decode
 from lexigram.ai.workers.document_ingestion.types import Document
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"

@@ -13,7 +13,6 @@ from email.policy import Compat32
 from typing import cast
 
 from lexigram.ai.workers.document_ingestion.blocks import escape_markdown, scan
-from lexigram.ai.workers.document_ingestion.charset import decode
 from lexigram.ai.workers.document_ingestion.errors import (
     DocumentBrokenError,
     DocumentNestedError,
@@ -21,6 +20,7 @@ from lexigram.ai.workers.document_ingestion.errors import (
 )
 from lexigram.ai.workers.document_ingestion.formats.html import markdown_of
 from lexigram.ai.workers.document_ingestion.formats.source import Source
+from lexigram.ai.workers.document_ingestion.sniffing import decode
 from lexigram.ai.workers.document_ingestion.types import Document
 
 _SHOWN_HEADERS = ("From", "To", "Cc", "Date")

@@ -6,9 +6,9 @@ import csv
 from collections.abc import Iterable, Iterator, Sequence
 
 from lexigram.ai.workers.document_ingestion.blocks import escape_markdown, join_lazily, scan
-from lexigram.ai.workers.document_ingestion.charset import decode
 from lexigram.ai.workers.document_ingestion.errors import DocumentBrokenError
 from lexigram.ai.workers.document_ingestion.formats.source import Source
+from lexigram.ai.workers.document_ingestion.sniffing import decode
 from lexigram.ai.workers.document_ingestion.types import Document
 
 _DELIMITERS = ",;\t|"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from lexigram.ai.workers.document_ingestion.blocks import scan, title_of
-from lexigram.ai.workers.document_ingestion.charset import decode
 from lexigram.ai.workers.document_ingestion.formats.source import Source
+from lexigram.ai.workers.document_ingestion.sniffing import decode
 from lexigram.ai.workers.document_ingestion.types import Document
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?P<body>(?:.*\n)*?)(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
