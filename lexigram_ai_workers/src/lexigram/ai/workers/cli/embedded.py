@@ -165,7 +165,8 @@ def _settings(folder: Path) -> dict[str, Any]:
                 "lancedb_dir": lancedb,
             }
         },
-        "ai_workers": {"vectors": {"path": lancedb}},
+        # The steps of the runs do the work: no queue, no maintenance, no dead letters of jobs.
+        "ai_workers": {"enabled": False, "vectors": {"path": lancedb}},
     }
 
 
