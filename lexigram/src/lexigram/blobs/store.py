@@ -13,8 +13,7 @@ import anyio
 from anyio import to_thread
 
 from lexigram.blobs.config import BlobConfig
-from lexigram.blobs.folder import Folder
-from lexigram.blobs.paths import UPLOADS, check_path, check_prefix, path_error
+from lexigram.blobs.paths import UPLOADS, Folder, check_path, check_prefix, path_error
 from lexigram.blobs.service import make_operator
 from lexigram.contracts.data.blobs import (
     BlobCorruptError,

@@ -13,9 +13,8 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from lexigram.cli.built_in import COMMANDS
-from lexigram.cli.contributors.registry import load_contributed
+from lexigram.cli.contributors.registry import load_contributed, load_path
 from lexigram.cli.errors import ContributorError
-from lexigram.cli.paths import load_path
 from lexigram.cli.session import session_of
 from lexigram.concurrency import call_sync
 from lexigram.contracts.cli import CommandContribution

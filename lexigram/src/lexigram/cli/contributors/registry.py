@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import field, frozen
@@ -10,7 +11,6 @@ from attrs import field, frozen
 from lexigram.cli import built_in
 from lexigram.cli.errors import ContributorError
 from lexigram.cli.failures import summary
-from lexigram.cli.paths import load_path
 from lexigram.concurrency import call_sync
 from lexigram.contracts.cli import (
     CommandContribution,
@@ -182,4 +182,15 @@ def _list_items(items: Iterable[Any], kind: type[C]) -> list[C]:
     for item in found:
         if not isinstance(item, kind):
             raise TypeError(f"{item!r} is not a {kind.__name__}")
+    return found
+
+
+def load_path(path: str) -> Any:
+    """The object at ``package.module:attribute`` (dots go deeper)."""
+    module, colon, attributes = path.partition(":")
+    if not (module and colon and attributes):
+        raise ValueError(f"{path!r} is not a path: package.module:attribute is expected")
+    found: Any = import_module(module)
+    for attribute in attributes.split("."):
+        found = getattr(found, attribute)
     return found
