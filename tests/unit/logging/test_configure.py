@@ -14,6 +14,7 @@ from loguru import logger as loguru_logger
 
 from lexigram.config import LexigramConfig, LoggingConfig, SecretStr
 from lexigram.observability import configure_logging, get_logger, reset_logging
+from lexigram.testing import capture_logs
 
 
 @pytest.fixture(autouse=True)
@@ -134,6 +135,14 @@ def test_levels_are_as_before_after_a_reset(stderr):
     assert (root.level, lib.level) == (logging.DEBUG, logging.ERROR)
     reset_logging()
     assert (root.level, lib.level) == before
+
+
+def test_a_level_that_was_set_meanwhile_stays_after_a_reset(stderr):
+    before = logging.getLogger().level
+    with capture_logs():
+        configure_logging()  # as a command does that a test runs
+    reset_logging()
+    assert logging.getLogger().level == before
 
 
 def test_a_root_level_someone_set_lower_stays(stderr):

@@ -70,15 +70,21 @@ def reset_logging() -> None:
     logging.getLogger().removeHandler(_installed.handler)
     _remove_sink(_installed.sink)
     for name, level in _installed.levels.items():
-        logging.getLogger(name).setLevel(level)
+        if logging.getLogger(name).level == level.ours:  # else somebody set it since
+            logging.getLogger(name).setLevel(level.before)
     _installed = None
+
+
+class _Level(NamedTuple):
+    before: int
+    ours: int
 
 
 class _Installed(NamedTuple):
     handler: logging.Handler
     sink: int
-    # Levels of standard loggers before we changed them; "" is the root.
-    levels: Mapping[str, int]
+    # Of the standard loggers that we changed; "" is the root.
+    levels: Mapping[str, _Level]
 
 
 _installed: _Installed | None = None
@@ -105,16 +111,15 @@ class _Thresholds(NamedTuple):
         return self.by_name.get(name, self.default)
 
 
-def _lower_levels(thresholds: _Thresholds) -> dict[str, int]:
+def _lower_levels(thresholds: _Thresholds) -> dict[str, _Level]:
     """Let standard loggers emit what we show; a level someone set lower than ours stays."""
-    root = logging.getLogger()
-    before = {"": root.level}
-    root.setLevel(min(root.level, thresholds.default))
-    for name, level in thresholds.by_name.items():
+    lowest = min(logging.getLogger().level, thresholds.default)
+    changed = {}
+    for name, level in {"": lowest, **thresholds.by_name}.items():
         logger = logging.getLogger(name)
-        before[name] = logger.level
+        changed[name] = _Level(logger.level, level)
         logger.setLevel(level)
-    return before
+    return changed
 
 
 def _remove_sink(sink: int) -> None:

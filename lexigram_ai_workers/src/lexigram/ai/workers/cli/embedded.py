@@ -31,7 +31,7 @@ _HEARTBEAT_SECONDS = 2.0
 _STALE_SECONDS = 600.0  # no local file takes longer to write
 # The summary lists every failed file with its reason, so they are not logged as well.
 _LEVELS: Final = {
-    f"lexigram.workflow.durable.worker.{module}": "CRITICAL" for module in ("worker", "_steps")
+    f"lexigram.workflow.durable.worker.{module}": "CRITICAL" for module in ("pools", "steps")
 }
 _STOP_SECONDS = 5.0  # after Ctrl-C, for in-flight documents; the process exits within ten
 
