@@ -70,7 +70,7 @@ def reset_logging() -> None:
     logging.getLogger().removeHandler(_installed.handler)
     _remove_sink(_installed.sink)
     for name, level in _installed.levels.items():
-        if logging.getLogger(name).level == level.ours:  # else somebody set it since
+        if logging.getLogger(name).level == level.ours:  # else a caller set it since
             logging.getLogger(name).setLevel(level.before)
     _installed = None
 
