@@ -114,7 +114,7 @@ class _Thresholds(NamedTuple):
 def _lower_levels(thresholds: _Thresholds) -> dict[str, _Level]:
     """Let standard loggers emit what we show; a level someone set lower than ours stays."""
     lowest = min(logging.getLogger().level, thresholds.default)
-    changed = {}
+    changed: dict[str, _Level] = {}
     for name, level in {"": lowest, **thresholds.by_name}.items():
         logger = logging.getLogger(name)
         changed[name] = _Level(logger.level, level)
