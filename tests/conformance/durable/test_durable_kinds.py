@@ -236,3 +236,25 @@ async def test_claims_at_once_over_many_kinds_get_every_run_once(engine):
         for number in range(6):
             tasks.start_soon(claim, number)
     assert len(claimed) == len(set(claimed)) == 20
+
+
+async def test_a_heartbeat_of_a_step_leaves_what_its_worker_lacks_as_it_is(engine, running):
+    is_shown = anyio.Event()
+
+    async def known(ctx):
+        await is_shown.wait()
+        assert await ctx.heartbeat()
+        problems.extend(str(one) for one in await engine.unserved())
+
+    problems = []
+    await running({"known": known})
+    waiting = await engine.submit(plan("unknown"), [NewRun()])
+    submitted = await engine.submit(plan("known"), [NewRun()])
+
+    async def is_lacking():
+        return (await engine.stats(waiting.group_id)).problems
+
+    await wait_until(is_lacking, timeout=GUARD)
+    is_shown.set()
+    assert await end_of(engine, submitted) is RunStatus.COMPLETED
+    assert problems == ["no worker for handler unknown (pool unknown)"]

@@ -137,7 +137,9 @@ class Pools:
     async def beat(self, run: HeldRun) -> bool:
         """Renew the lease of a run now; False when it is lost."""
         [beat] = await self._engine.store.heartbeat(
-            self._worker_id, [(run.claim.run_id, run.claim.lease)]
+            self._worker_id,
+            [(run.claim.run_id, run.claim.lease)],
+            self._heartbeat.lacks,
         )
         self.note([beat])
         return beat.is_kept
