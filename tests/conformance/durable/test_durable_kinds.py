@@ -2,11 +2,14 @@
 
 import anyio
 import pytest
+from attrs import evolve
 
 from lexigram.contracts.workflow.durable import RunStatus
 from lexigram.testing import wait_until
 from lexigram.workflow.durable import (
     DurableEngine,
+    LifeCycleEvent,
+    LifecycleHandler,
     NewRun,
     OrchestratedRuns,
     RunPlan,
@@ -16,6 +19,7 @@ from lexigram.workflow.durable import (
     Worker,
     WorkerConfig,
 )
+from lexigram.workflow.durable.worker import events as events_module
 from lexigram.workflow.pipeline import FunctionStep, Pipeline
 
 pytestmark = pytest.mark.anyio
@@ -258,3 +262,140 @@ async def test_a_heartbeat_of_a_step_leaves_what_its_worker_lacks_as_it_is(engin
     is_shown.set()
     assert await end_of(engine, submitted) is RunStatus.COMPLETED
     assert problems == ["no worker for handler unknown (pool unknown)"]
+
+
+# --- handlers of lifecycle events -----------------------------------------------------------------
+
+
+def plan_with_handlers(*names, event=LifeCycleEvent.GROUP_END, step="known"):
+    handlers = [LifecycleHandler(name=f"on {name}", handler=name) for name in names]
+    return evolve(plan(step), lifecycle={event: handlers})
+
+
+async def submit_ended(engine, given):
+    """A group whose events wait: nobody who could handle them is there."""
+    submitted = await engine.submit(given, [NewRun()])
+    step = await engine.claim_next_step("w", "L")
+    assert await engine.complete_step(step.id, "L")
+    return submitted
+
+
+@pytest.mark.parametrize("event", [LifeCycleEvent.GROUP_END, LifeCycleEvent.ITEM_END])
+async def test_a_lifecycle_handler_that_no_live_worker_has_is_in_the_stats_until_one_has_it(
+    engine, running, event
+):
+    heard = []
+
+    async def notify(event):
+        heard.append(event.kind)
+
+    await running({"known": work})
+    await running({"other": work})
+    submitted = await engine.submit(plan_with_handlers("notify", event=event), [NewRun()])
+    problem = f"no worker for handler notify (event {event})"
+
+    async def is_shown():
+        return (await engine.stats(submitted.group_id)).problems == (problem,)
+
+    await wait_until(is_shown, timeout=GUARD)
+    assert (await engine.stats(submitted.group_id)).group_status is RunStatus.COMPLETED
+    [unserved] = await engine.unserved()
+    assert (str(unserved), unserved.queue, unserved.event) == (problem, None, event)
+    assert unserved.waits_since > 0
+    await running({"notify": notify})
+    assert await engine.unserved() == []
+    await wait_until(lambda: heard == [event], timeout=GUARD)
+    assert (await engine.stats(submitted.group_id)).problems == ()
+
+
+async def test_a_worker_that_has_not_met_a_lifecycle_handler_may_have_it_and_a_dead_one_has_not(
+    engine,
+):
+    submitted = await submit_ended(engine, plan_with_handlers("notify"))
+    problem = "no worker for handler notify (event group_end)"
+
+    async def shown():
+        stats = await engine.stats(submitted.group_id)
+        return [str(one) for one in await engine.unserved()], stats.problems
+
+    assert await shown() == ([problem], ()), "nobody works at all"
+    await engine.store.heartbeat("lacks it", lacks_handlers=["aaa", "notify"])
+    assert await shown() == ([problem], (problem,))
+    await engine.store.heartbeat("lacks another", (), [1], ["notify2", "otify"])
+    assert await shown() == ([], ())
+    # A worker of the version before lists kinds of steps only.
+    await engine.store.heartbeat("lacks another", (), [1])
+    assert await shown() == ([], ())
+    await engine.database.execute(
+        "UPDATE lexigram_durable_checkins SET expires_at = 1 WHERE worker_id = 'lacks another'"
+    )
+    assert await shown() == ([problem], (problem,))
+
+
+async def test_of_the_handlers_of_an_event_those_that_wait_are_shown_and_not_those_that_are_done(
+    engine, running
+):
+    await running({"known": work, "done": work})
+    submitted = await engine.submit(plan_with_handlers("done", "absent"), [NewRun()])
+
+    async def problems():
+        return (await engine.stats(submitted.group_id)).problems
+
+    problem = "no worker for handler absent (event group_end)"
+    await wait_until(problems, timeout=GUARD)
+    assert await problems() == (problem,)
+    await engine.database.execute("UPDATE lexigram_durable_checkins SET lacks = ',@absent,@done,'")
+    assert [str(one) for one in await engine.unserved()] == [problem]
+
+
+async def test_steps_and_lifecycle_handlers_without_a_worker_are_shown_together(engine):
+    ended = await submit_ended(engine, plan_with_handlers("a,1,@b%", "späť", "fine"))
+    waiting = await engine.submit(plan("unknown"), [NewRun()])
+    kinds = [kind.id for kind in await engine.store.kinds() if kind.handler == "unknown"]
+    await engine.store.heartbeat("w", (), kinds, ["a,1,@b%", "späť"])
+    of_events = [f"no worker for handler {name} (event group_end)" for name in ("a,1,@b%", "späť")]
+    of_steps = ["no worker for handler unknown (pool unknown)"]
+    assert [str(one) for one in await engine.unserved()] == of_events + of_steps
+    assert (await engine.stats(ended.group_id)).problems == tuple(of_events)
+    assert (await engine.stats(waiting.group_id)).problems == tuple(of_steps)
+
+
+async def test_lifecycle_handlers_of_runs_that_a_run_made_are_shown(engine, running):
+    async def split(ctx):
+        ctx.spawn(plan_with_handlers("notify", event=LifeCycleEvent.ITEM_END), [NewRun()])
+
+    await running({"split": split, "gather": work, "known": work})
+    submitted = await engine.submit(plan("split", "gather"), [NewRun()])
+
+    async def problems():
+        return (await engine.stats(submitted.group_id)).problems
+
+    await wait_until(problems, timeout=GUARD)
+    assert await problems() == ("no worker for handler notify (event item_end)",)
+
+
+async def test_a_lifecycle_handler_in_a_plan_of_a_later_version_is_shown(engine):
+    await submit_ended(engine, plan_with_handlers("notify"))
+    await engine.database.execute(
+        "UPDATE lexigram_durable_plans"
+        """ SET body = replace(body, '"handler":', '"later": 1, "handler":')"""
+    )
+    problem = "no worker for handler notify (event group_end)"
+    assert [str(one) for one in await engine.unserved()] == [problem]
+
+
+async def test_a_lifecycle_handler_that_is_registered_later_is_found(engine, running, monkeypatch):
+    monkeypatch.setattr(events_module, "_ELSEWHERE_SECONDS", 0.05)
+    handlers, heard = {"known": work}, []
+
+    async def notify():
+        heard.append(1)
+
+    worker = await running(handlers)
+    await engine.submit(plan_with_handlers("notify"), [NewRun()])
+    await wait_until(engine.unserved, timeout=GUARD)
+    handlers["notify"] = notify
+    await wait_until(lambda: heard, timeout=GUARD)
+    await a_few_beats(worker)
+    found = await engine.database.execute_query("SELECT lacks FROM lexigram_durable_checkins")
+    assert "notify" not in found.rows[0]["lacks"]

@@ -8,7 +8,14 @@ import pytest
 
 from lexigram.cli.main import main
 from lexigram.sql import Database
-from lexigram.workflow.durable import DurableEngine, NewRun, RunPlan, StepPlan
+from lexigram.workflow.durable import (
+    DurableEngine,
+    LifeCycleEvent,
+    LifecycleHandler,
+    NewRun,
+    RunPlan,
+    StepPlan,
+)
 
 APP = '''
 from pathlib import Path
@@ -335,6 +342,38 @@ async def submit_absent():
         await engine.submit(RunPlan(workflow_id="w", steps=[step]), [NewRun()])
         [kind] = await engine.store.kinds()
         await engine.store.heartbeat("a worker", (), [kind.id])
+
+
+def test_lifecycle_handlers_that_no_worker_has_are_in_stats_workers_and_doctor(lex, data, handlers):
+    lex("groups")  # makes the tables
+    anyio.run(submit_ended)
+    message = "no worker for handler shop.notify (event item_end)"
+    assert message in lex("stats", "1")
+    assert data("stats", "1")["problems"] == [message]
+    assert f"{message}: waiting since 20" in lex("workers")
+    [missing] = data("workers")["missing"]
+    assert (missing["handler"], missing["pool"], missing["event"]) == (
+        "shop.notify",
+        None,
+        "item_end",
+    )
+    found = handlers()
+    assert (found["status"], found["message"]) == ("warning", message)
+
+
+async def submit_ended():
+    async with Database("sqlite:///fleet.db") as database:
+        engine = DurableEngine(database)
+        notify = LifecycleHandler(name="notify", handler="shop.notify")
+        plan = RunPlan(
+            workflow_id="w",
+            steps=[StepPlan(name="a", step_type="parse", handler="check")],
+            lifecycle={LifeCycleEvent.ITEM_END: [notify]},
+        )
+        await engine.submit(plan, [NewRun()])
+        step = await engine.claim_next_step("a worker", "L")
+        assert await engine.complete_step(step.id, "L")
+        await engine.store.heartbeat("a worker", lacks_handlers=["shop.notify"])
 
 
 @pytest.mark.parametrize(

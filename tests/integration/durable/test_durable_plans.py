@@ -148,6 +148,32 @@ async def test_kinds_and_what_nobody_claims_are_found_by_a_probe_for_each_kind(p
 
 
 @pytest.mark.service("postgresql")
+async def test_events_that_wait_for_a_handler_are_found_by_their_index_among_many(postgres):
+    engine = await fill(postgres)
+    for rows, delivered in ((50_000, "n"), (100, "NULL")):
+        await postgres.execute(
+            "INSERT INTO lexigram_durable_events (kind, group_id, ending, status, created_at,"
+            " run_id, audience, delivered_at)"
+            f" SELECT 'item_end', 1, {rows}, 'completed', n, n, 'handler', {delivered}"
+            f" FROM generate_series(1, {rows}) n"
+        )
+    await postgres.execute("VACUUM ANALYZE lexigram_durable_events")
+    for statement, params in (
+        (postgres_sql.WAITING_EVENTS, ()),
+        (postgres_sql.WAITING_EVENTS_OF_GROUP, (1,)),
+    ):
+        for plan in await explained(postgres, statement, params):
+            seqs = [
+                node["Relation Name"] for node in nodes(plan) if node["Node Type"] == "Seq Scan"
+            ]
+            assert not {"lexigram_durable_runs", "lexigram_durable_events"} & {*seqs}
+            assert touched(plan) <= 1000
+    # While no worker lacks a handler, the events are not read.
+    await engine.store.heartbeat("w")
+    assert await engine.unserved() == []
+
+
+@pytest.mark.service("postgresql")
 async def test_what_is_looked_for_by_time_is_found_by_partial_indexes(postgres):
     await fill(postgres)
     for statement, params, limit in (
@@ -188,6 +214,7 @@ async def test_the_plans_in_sqlite_have_the_partial_indexes(sqlite):
         (sqlite_sql.LINES, ("[1, 2]", None, None, 0.0), ready),
         (shared_sql.KINDS, (), ready),
         (shared_sql.UNSERVED, (0.0,), ready),
+        (sqlite_sql.WAITING_EVENTS, (), "ix_lexigram_durable_events_handlers"),
         (sqlite_sql.PROMOTE, (0.0,), "ix_lexigram_durable_runs_delayed"),
         (sqlite_sql.EXPIRED, (9, 0.0, "[]", "[]"), "ix_lexigram_durable_runs_leased"),
         (sqlite_sql.UNBLOCK, ("K", "K"), "ix_lexigram_durable_runs_keyed"),

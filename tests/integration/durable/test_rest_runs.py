@@ -8,7 +8,13 @@ from lexigram.sql import SqlConfig, SqlModule
 from lexigram.web import WebHost, WebModule
 from lexigram.workflow import WorkflowModule
 from lexigram.workflow.config import WorkflowConfig
-from lexigram.workflow.durable import NewRun, RunPlan, StepPlan
+from lexigram.workflow.durable import (
+    LifeCycleEvent,
+    LifecycleHandler,
+    NewRun,
+    RunPlan,
+    StepPlan,
+)
 from lexigram.workflow.durable.config import DurableConfig
 from lexigram.workflow.durable.fleet import DurableFleet
 from lexigram.workflow.durable.web.runs import runs
@@ -320,6 +326,36 @@ async def test_a_handler_that_no_worker_has_is_told_by_stats_and_the_list_of_the
     assert missing | {"waits_since": ""} == {
         "handler": "shop.absent",
         "pool": "parse",
+        "event": None,
+        "waits_since": "",
+        "message": message,
+    }
+    await engine.store.heartbeat("other")
+    assert (await client.get("/workflow/workers/missing")).json() == []
+
+
+async def test_a_lifecycle_handler_that_no_worker_has_is_in_the_stats_and_the_list_of_them(
+    client, engine
+):
+    plan = RunPlan(
+        workflow_id="w",
+        steps=[StepPlan(name="a", step_type="parse", handler="echo")],
+        lifecycle={
+            LifeCycleEvent.GROUP_END: [LifecycleHandler(name="notify", handler="shop.notify")]
+        },
+    )
+    group = await engine.submit(plan, [NewRun()])
+    step = await engine.claim_next_step("w", "L")
+    assert await engine.complete_step(step.id, "L")
+    await engine.store.heartbeat("w", lacks_handlers=["shop.notify"])
+    stats = (await client.get(f"/workflow/run-groups/{group.group_id}/stats")).json()
+    message = "no worker for handler shop.notify (event group_end)"
+    assert (stats["group_status"], stats["problems"]) == ("COMPLETED", [message])
+    [missing] = (await client.get("/workflow/workers/missing")).json()
+    assert missing | {"waits_since": ""} == {
+        "handler": "shop.notify",
+        "pool": None,
+        "event": "group_end",
         "waits_since": "",
         "message": message,
     }

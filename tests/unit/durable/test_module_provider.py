@@ -4,6 +4,7 @@ from typing import Protocol
 
 import anyio.lowlevel
 import pytest
+from attrs import evolve
 from tests.failures import block_the_loop
 
 from lexigram.app import Application
@@ -18,7 +19,13 @@ from lexigram.testing import wait_until
 from lexigram.workflow import WorkflowModule
 from lexigram.workflow.cli.checks import check_definitions
 from lexigram.workflow.config import WorkflowConfig
-from lexigram.workflow.durable import NewRun, RunPlan, StepPlan
+from lexigram.workflow.durable import (
+    LifeCycleEvent,
+    LifecycleHandler,
+    NewRun,
+    RunPlan,
+    StepPlan,
+)
 from lexigram.workflow.durable.config import DurableConfig
 from lexigram.workflow.durable.errors import DefinitionInvalidError
 from lexigram.workflow.durable.fleet import DurableFleet, pools_of
@@ -150,6 +157,23 @@ async def test_a_handler_that_no_live_worker_has_degrades_health_until_one_has_i
         assert health.message == "no worker for handler shop.absent (pool parse)"
         assert health.details["missing_handlers"] == [health.message]
         await fleet.engine.store.heartbeat("w")
+        assert (await health_of(app)).status is HealthStatus.HEALTHY
+
+
+async def test_a_lifecycle_handler_that_no_live_worker_has_degrades_health_until_one_has_it():
+    async with app_of(SqlModule.stub()) as app:
+        engine = app.container.get(DurableFleet).engine
+        notify = LifecycleHandler(name="notify", handler="shop.notify")
+        plan = evolve(PLAN, lifecycle={LifeCycleEvent.GROUP_END: [notify]})
+        await engine.submit(plan, [NewRun()])
+        step = await engine.claim_next_step("w", "L")
+        assert await engine.complete_step(step.id, "L")
+        await engine.store.heartbeat("w", lacks_handlers=["shop.notify"])
+        health = await health_of(app)
+        assert health.status is HealthStatus.DEGRADED
+        assert health.message == "no worker for handler shop.notify (event group_end)"
+        assert health.details["missing_handlers"] == [health.message]
+        await engine.store.heartbeat("other")
         assert (await health_of(app)).status is HealthStatus.HEALTHY
 
 

@@ -133,6 +133,9 @@ SELECT r.available_at FROM lexigram_durable_runs r
 WHERE r.status = 'ready' AND r.step_kind = k.id ORDER BY r.rank, r.id LIMIT 1) AS waits_since
 FROM lexigram_durable_step_kinds k ORDER BY k.id;
 
+-- LACKS
+SELECT lacks FROM lexigram_durable_checkins WHERE expires_at > ?;
+
 -- LAST
 SELECT meta FROM lexigram_durable_history
 WHERE run_id = ? AND status IN ('COMPLETED', 'FAILED', 'PENDING') AND meta LIKE '%"kept":%'
@@ -210,7 +213,8 @@ SELECT g.status AS status, count(r.id) AS total,
     count(CASE WHEN r.completed_at IS NULL AND r.started_at IS NOT NULL THEN 1 END) AS running,
     count(CASE WHEN r.completed_at IS NULL AND r.started_at IS NULL THEN 1 END) AS pending,
     count(CASE WHEN r.status IN ('ready', 'waiting') THEN 1 END) AS waiting,
-    avg(r.completed_at - r.started_at) AS average_duration
+    avg(r.completed_at - r.started_at) AS average_duration,
+    EXISTS (SELECT 1 FROM lexigram_durable_checkins c WHERE c.lacks LIKE '%,@%') AS lacks_handlers
 FROM lexigram_durable_groups g LEFT JOIN lexigram_durable_runs r
     ON r.group_id = g.id AND r.parent_id IS NULL
 WHERE g.id = ? GROUP BY g.id, g.status;

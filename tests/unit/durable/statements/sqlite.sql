@@ -449,3 +449,31 @@ UPDATE lexigram_durable_runs SET status = 'ready' WHERE id IN (
 DELETE FROM lexigram_locks AS l WHERE l.resource_key = ? AND l.holder_id = ?
     AND NOT EXISTS (SELECT 1 FROM lexigram_durable_runs o
         WHERE o.resource_key = l.resource_key AND o.lease = l.holder_id AND o.status = 'running');
+
+-- WAITING_EVENTS
+SELECT p.body AS body, w.kind AS kind, w.done AS done, w.waits_since AS waits_since
+FROM (SELECT o.plan_id AS plan_id, o.kind AS kind, o.done AS done, min(o.created_at) AS waits_since
+    FROM (SELECT e.kind AS kind, e.created_at AS created_at,
+            coalesce((SELECT r.plan_id FROM lexigram_durable_runs r WHERE r.id = e.run_id),
+                (SELECT g.plan_id FROM lexigram_durable_groups g WHERE g.id = e.group_id)) AS plan_id,
+            (SELECT group_concat(l.handler_no) FROM lexigram_durable_lifecycle l
+                WHERE l.event_id = e.id AND l.status IN ('COMPLETED', 'FAILED')) AS done
+        FROM lexigram_durable_events e
+        WHERE e.delivered_at IS NULL AND e.audience = 'handler' AND true
+        ORDER BY e.id LIMIT 10000) o
+    GROUP BY o.plan_id, o.kind, o.done) w
+JOIN lexigram_durable_plans p ON p.id = w.plan_id;
+
+-- WAITING_EVENTS_OF_GROUP
+SELECT p.body AS body, w.kind AS kind, w.done AS done, w.waits_since AS waits_since
+FROM (SELECT o.plan_id AS plan_id, o.kind AS kind, o.done AS done, min(o.created_at) AS waits_since
+    FROM (SELECT e.kind AS kind, e.created_at AS created_at,
+            coalesce((SELECT r.plan_id FROM lexigram_durable_runs r WHERE r.id = e.run_id),
+                (SELECT g.plan_id FROM lexigram_durable_groups g WHERE g.id = e.group_id)) AS plan_id,
+            (SELECT group_concat(l.handler_no) FROM lexigram_durable_lifecycle l
+                WHERE l.event_id = e.id AND l.status IN ('COMPLETED', 'FAILED')) AS done
+        FROM lexigram_durable_events e
+        WHERE e.delivered_at IS NULL AND e.audience = 'handler' AND e.group_id = ?
+        ORDER BY e.id LIMIT 10000) o
+    GROUP BY o.plan_id, o.kind, o.done) w
+JOIN lexigram_durable_plans p ON p.id = w.plan_id;

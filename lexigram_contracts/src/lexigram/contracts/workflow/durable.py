@@ -163,7 +163,8 @@ class RunGroupStats:
     # seconds per finished run; None before the first
     average_duration: float | None
     group_status: RunStatus
-    # why runs cannot begin: "no worker for handler shop.steps.parse (pool parse)"
+    # what no live worker has: "no worker for handler shop.steps.parse (pool parse)", or of a
+    # lifecycle event "no worker for handler shop.notify (event group_end)"
     problems: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:

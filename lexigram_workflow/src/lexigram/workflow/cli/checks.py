@@ -79,7 +79,7 @@ async def check_handlers(application: Application) -> DoctorResult:
     return DoctorResult(
         DoctorStatus.WARNING,
         "; ".join(problems),
-        "start a worker that has it and a pool for it, or cancel these runs",
+        "start a worker that has it, with a pool for its steps; or cancel runs that wait at them",
         {"missing": problems},
     )
 

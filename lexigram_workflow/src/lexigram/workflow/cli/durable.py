@@ -391,7 +391,7 @@ def workers(ctx: typer.Context) -> None:
     output = session_of(ctx).output
     output.table("workers", rows, ("id", "first_checkin", "last_checkin"), missing=missing)
     for one in missing if not output.json else ():
-        output.warn(f"{one['message']}: runs wait since {one['waits_since']}")
+        output.warn(f"{one['message']}: waiting since {one['waits_since']}")
 
 
 # --- by hand -------------------------------------------------------------------------------------

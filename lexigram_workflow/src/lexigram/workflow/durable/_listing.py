@@ -102,10 +102,11 @@ def describe_question(item: OpenQuestion) -> dict[str, Any]:
 
 
 def describe_unserved(item: Unserved) -> dict[str, Any]:
-    """Steps that no live worker claims."""
+    """Steps that no live worker claims, or events whose handler none has."""
     return {
         "handler": item.handler,
         "pool": item.queue,
+        "event": item.event,
         "waits_since": moment(item.waits_since),
         "message": str(item),
     }

@@ -101,7 +101,7 @@ class DurableEngine:
     # --- kinds of steps -------------------------------------------------------------------------
 
     async def unserved(self, group_id: int | None = None) -> Sequence[Unserved]:
-        """Kinds of steps that runs wait at and no live worker can claim.
+        """Kinds of steps and lifecycle handlers that runs wait for and no live worker has.
 
         For a group the result is empty while there is no live worker at all.
         """
@@ -334,8 +334,10 @@ class DurableEngine:
         row = await self.store.stats(group_id)
         if row is None:
             raise RunNotFoundError(f"there is no group {group_id}", details={"group_id": group_id})
-        # Runs that wait may wait for runs they made, at steps that no worker claims.
-        unserved = await self.unserved(group_id) if row["waiting"] else ()
+        # Runs that wait may wait for runs they made, at steps that no worker claims. Those that
+        # ended may have events whose handlers no worker has.
+        may_wait = row["waiting"] or row["lacks_handlers"]
+        unserved = await self.unserved(group_id) if may_wait else ()
         return RunGroupStats(
             total_runs=row["total"],
             completed=row["completed"],

@@ -267,6 +267,12 @@ class NewRun:
         )
 
 
+def list_lifecycle_handlers(body: str, event: str) -> Sequence[str]:
+    """The handlers of an event in a stored plan, also in one that a later version stored."""
+    handlers = orjson.loads(body).get("lifecycle", {}).get(event, ())
+    return [handler["handler"] for handler in handlers]
+
+
 def json_text(field: str, value: Any) -> str:
     """The value as JSON. InvalidRunError names the path of what JSON cannot hold."""
     try:

@@ -665,6 +665,9 @@ PARENTS_OF_RUN = _render("WITH p AS (SELECT CAST(? AS bigint) AS run_id)" + _PAR
 _IDS: Final = "= ANY(CAST(? AS bigint[]))"
 RECOUNT = _render(shared.RECOUNT, ids=_IDS)
 SUSPECTS = _render(shared.SUSPECTS, ids=_IDS)
+_NUMBERS: Final = "string_agg(CAST(l.handler_no AS text), ',' ORDER BY l.handler_no)"
+WAITING_EVENTS = _render(shared.WAITING_EVENTS, numbers=_NUMBERS, whose="true")
+WAITING_EVENTS_OF_GROUP = _render(shared.WAITING_EVENTS, numbers=_NUMBERS, whose="e.group_id = ?")
 LOCK_RUNS = """
 SELECT id FROM lexigram_durable_runs WHERE id = ANY(CAST(? AS bigint[]))
 ORDER BY id DESC FOR UPDATE"""

@@ -317,6 +317,9 @@ LOCK_RUNS = "SELECT value AS id FROM json_each(?)"
 _IDS: Final = "IN (SELECT value FROM json_each(?))"
 RECOUNT = _render(shared.RECOUNT, ids=_IDS)
 SUSPECTS = _render(shared.SUSPECTS, ids=_IDS)
+_NUMBERS: Final = "group_concat(l.handler_no)"
+WAITING_EVENTS = _render(shared.WAITING_EVENTS, numbers=_NUMBERS, whose="true")
+WAITING_EVENTS_OF_GROUP = _render(shared.WAITING_EVENTS, numbers=_NUMBERS, whose="e.group_id = ?")
 
 # Index (group_id, status); history by its primary key.
 SOME_RUNS = f"""

@@ -19,7 +19,7 @@ from lexigram.sql.errors import TransactionScopeError, is_file_lost
 from lexigram.sql.leasing import lease_now
 from lexigram.sql.steps import Step, Steps
 from lexigram.workflow.durable.errors import DurableError, PlanInvalidError, is_outage
-from lexigram.workflow.durable.plan import LifeCycleEvent, NewRun, RunPlan
+from lexigram.workflow.durable.plan import LifeCycleEvent, NewRun, RunPlan, list_lifecycle_handlers
 from lexigram.workflow.durable.store import statements as shared
 from lexigram.workflow.durable.store.records import (
     CHANNEL,
@@ -44,6 +44,7 @@ from lexigram.workflow.durable.store.records import (
     group_events,
     make_ended,
     make_handled,
+    read_lacking_handlers,
     runs_json,
     steps_json,
 )
@@ -75,6 +76,8 @@ class DurableStore(ABC):
     LOCK_RUNS: ClassVar[str]
     RECOUNT: ClassVar[str]
     SUSPECTS: ClassVar[str]
+    WAITING_EVENTS: ClassVar[str]
+    WAITING_EVENTS_OF_GROUP: ClassVar[str]
 
     def __init__(self, database: Database, terms: Terms) -> None:
         self._db = database
@@ -94,11 +97,16 @@ class DurableStore(ABC):
 
     @abstractmethod
     async def heartbeat(
-        self, worker_id: str, held: Sequence[tuple[int, str]] = (), lacks: Sequence[int] = ()
+        self,
+        worker_id: str,
+        held: Sequence[tuple[int, str]] = (),
+        lacks: Sequence[int] = (),
+        lacks_handlers: Sequence[str] = (),
     ) -> Sequence[Beat]:
         """Check in and renew the leases ``(run id, lease)``; what became of each.
 
-        ``lacks`` are the kinds of steps that the worker cannot claim, as of its last lookup.
+        ``lacks`` are the kinds of steps that the worker cannot claim, ``lacks_handlers`` the
+        lifecycle handlers that it has not, as of its last lookup.
         """
 
     @abstractmethod
@@ -311,7 +319,7 @@ class DurableStore(ABC):
         return [StepKind(**row) for row in (await self._query(shared.KINDS, ())).rows]
 
     async def unserved(self, group_id: int | None = None) -> Sequence[Unserved]:
-        """What runs wait at though no live worker claims it, the longest first."""
+        """What runs wait for though no live worker has it, the longest first."""
 
         def steps() -> Steps[list[Unserved]]:
             now = yield from lease_now(self._db.dialect)
@@ -319,9 +327,28 @@ class DurableStore(ABC):
                 found = yield shared.UNSERVED, (now,)
             else:
                 found = yield shared.UNSERVED_OF_GROUP, (group_id, now, now)
-            return [Unserved(**row) for row in found.rows]
+            handlers = yield from self._find_missing_handlers(group_id, now)
+            every = [*(Unserved(**row) for row in found.rows), *handlers]
+            return sorted(every, key=lambda one: one.waits_since)
 
         return await translate_errors(lambda: self._db.read_steps(steps))
+
+    def _find_missing_handlers(self, group_id: int | None, now: float) -> Steps[Sequence[Unserved]]:
+        """Lifecycle handlers that events wait for and no live worker has.
+
+        The events are read only when all live workers lack the same handler, or none lives.
+        """
+        lacks = [read_lacking_handlers(row["lacks"]) for row in (yield shared.LACKS, (now,)).rows]
+        missing = lacks[0].intersection(*lacks) if lacks else None
+        # As for steps: nothing for a group while no worker lives at all.
+        if missing == frozenset() or (missing is None and group_id is not None):
+            return []
+        if group_id is None:
+            found = yield self.WAITING_EVENTS, ()
+        else:
+            found = yield self.WAITING_EVENTS_OF_GROUP, (group_id,)
+        waiting = _list_waiting(found.rows)
+        return [one for one in waiting if missing is None or one.handler in missing]
 
     # --- repairs --------------------------------------------------------------------------------
 
@@ -594,6 +621,21 @@ def _standing(group: Row, counted: Row, now: float) -> Mapping[str, Any]:
     else:
         endings, at = group["endings"] + 1, now
     return right | {"status": status, "endings": endings, "completed_at": at}
+
+
+def _list_waiting(rows: Sequence[Row]) -> Sequence[Unserved]:
+    """The handlers that are not done yet, of events as WAITING_EVENTS has them."""
+    since: dict[tuple[str, str], float] = {}
+    for row in rows:
+        done = (row["done"] or "").split(",")
+        for number, handler in enumerate(list_lifecycle_handlers(row["body"], row["kind"]), 1):
+            if str(number) not in done:
+                key, at = (row["kind"], handler), row["waits_since"]
+                since[key] = min(since.get(key, at), at)
+    return [
+        Unserved(event=event, handler=handler, waits_since=at)
+        for (event, handler), at in since.items()
+    ]
 
 
 def _child(run: NewRun, parent: Row) -> NewRun:

@@ -55,6 +55,8 @@ class PostgresDurableStore(DurableStore):
     LOCK_RUNS = sql.LOCK_RUNS
     RECOUNT = sql.RECOUNT
     SUSPECTS = sql.SUSPECTS
+    WAITING_EVENTS = sql.WAITING_EVENTS
+    WAITING_EVENTS_OF_GROUP = sql.WAITING_EVENTS_OF_GROUP
 
     def __init__(self, database: Database, terms: Terms) -> None:
         super().__init__(database, terms)
@@ -149,10 +151,15 @@ class PostgresDurableStore(DurableStore):
         return (yield sql.FINISH, self._finish_params([end])).first()
 
     async def heartbeat(
-        self, worker_id: str, held: Sequence[tuple[int, str]] = (), lacks: Sequence[int] = ()
+        self,
+        worker_id: str,
+        held: Sequence[tuple[int, str]] = (),
+        lacks: Sequence[int] = (),
+        lacks_handlers: Sequence[str] = (),
     ) -> Sequence[Beat]:
         ids, leases = [run for run, _ in held], [lease for _, lease in held]
-        params = (worker_id, self._terms.lease, lacks_text(lacks), ids, leases)
+        lacking = lacks_text(lacks, lacks_handlers)
+        params = (worker_id, self._terms.lease, lacking, ids, leases)
         found = await self._execute(sql.HEARTBEAT, params)
         return [Beat(**row) for row in found.rows]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
+from urllib.parse import quote, unquote
 
 import orjson
 from attrs import field, frozen
@@ -33,6 +34,9 @@ _JITTER = Backoff(first=1.0, cap=1.0)
 
 # The parameter of a run that another run made for an item of its document: names the item.
 ITEM = "_item"
+
+# Before the name of a lifecycle handler among what a worker lacks; kinds of steps are numbers.
+HANDLER_MARK = "@"
 
 CHANNEL = "lexigram_durable"  # there may be something to claim
 CHANNEL_WANTED = "lexigram_durable_wanted"  # a running step shall stop
@@ -153,14 +157,18 @@ class StepKind:
 
 @frozen(kw_only=True)
 class Unserved:
-    """A kind of steps that some run waits at and no live worker can claim."""
+    """What a run waits for and no live worker takes: a kind of steps, or a lifecycle handler."""
 
-    queue: str
+    # the pool of the steps; None for a lifecycle handler
+    queue: str | None = None
+    # the kind of the events that the handler is for; None for steps
+    event: str | None = None
     handler: str
     waits_since: float
 
     def __str__(self) -> str:
-        return f"no worker for handler {self.handler} (pool {self.queue})"
+        place = f"pool {self.queue}" if self.event is None else f"event {self.event}"
+        return f"no worker for handler {self.handler} ({place})"
 
 
 @frozen(kw_only=True)
@@ -479,9 +487,16 @@ def group_events(
     return [(*event, Audience.LISTENER), *([(*event, Audience.HANDLER)] if wanted else [])]
 
 
-def lacks_text(lacks: Sequence[int]) -> str:
-    """Kinds of steps as a check-in has them: each is found by LIKE."""
-    return f",{','.join(map(str, lacks))},"
+def lacks_text(kinds: Sequence[int], handlers: Sequence[str] = ()) -> str:
+    """What a worker lacks as its check-in has it: ``,1,5,@shop.notify,``. LIKE finds each kind."""
+    names = [f"{HANDLER_MARK}{quote(name, safe='')}" for name in handlers]
+    return f",{','.join([*map(str, kinds), *names])},"
+
+
+def read_lacking_handlers(lacks: str | None) -> frozenset[str]:
+    """The lifecycle handlers in what a check-in says that its worker lacks."""
+    items = (lacks or "").split(",")
+    return frozenset(unquote(item[1:]) for item in items if item.startswith(HANDLER_MARK))
 
 
 def ends_json(ends: Sequence[End]) -> str:

@@ -56,6 +56,8 @@ class SqliteDurableStore(DurableStore):
     LOCK_RUNS = sql.LOCK_RUNS
     RECOUNT = sql.RECOUNT
     SUSPECTS = sql.SUSPECTS
+    WAITING_EVENTS = sql.WAITING_EVENTS
+    WAITING_EVENTS_OF_GROUP = sql.WAITING_EVENTS_OF_GROUP
 
     # --- out ------------------------------------------------------------------------------------
 
@@ -231,10 +233,15 @@ class SqliteDurableStore(DurableStore):
         return bool(by_parent)
 
     async def heartbeat(
-        self, worker_id: str, held: Sequence[tuple[int, str]] = (), lacks: Sequence[int] = ()
+        self,
+        worker_id: str,
+        held: Sequence[tuple[int, str]] = (),
+        lacks: Sequence[int] = (),
+        lacks_handlers: Sequence[str] = (),
     ) -> Sequence[Beat]:
         """One transaction."""
-        return await self._steps(lambda: self._heartbeat(worker_id, held, lacks_text(lacks)))
+        lacking = lacks_text(lacks, lacks_handlers)
+        return await self._steps(lambda: self._heartbeat(worker_id, held, lacking))
 
     def _heartbeat(
         self, worker_id: str, held: Sequence[tuple[int, str]], lacks: str

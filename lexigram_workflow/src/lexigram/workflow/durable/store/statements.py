@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from lexigram.workflow.durable.store.records import HANDLER_MARK
+
 # Seconds: runs of one kind that came so much later than the first of another go with their own.
 MOMENT: Final = 1.0
 
@@ -171,6 +173,24 @@ JOIN lexigram_durable_step_kinds k ON k.id = g.step_kind
 WHERE {_UNSERVED}
     AND EXISTS (SELECT 1 FROM lexigram_durable_checkins c WHERE c.expires_at > ?)
 ORDER BY g.waits_since"""
+# What live workers lack.
+LACKS = "SELECT lacks FROM lexigram_durable_checkins WHERE expires_at > ?"
+# Events that handlers of plans wait for, alike in plan, kind and the numbers of the handlers that
+# are done, and since when: ix_lexigram_durable_events_handlers, the rest by primary keys. The oldest
+# ones only, so that it costs the same however many wait: workers take them in this order, too.
+WAITING_EVENTS = """
+SELECT p.body AS body, w.kind AS kind, w.done AS done, w.waits_since AS waits_since
+FROM (SELECT o.plan_id AS plan_id, o.kind AS kind, o.done AS done, min(o.created_at) AS waits_since
+    FROM (SELECT e.kind AS kind, e.created_at AS created_at,
+            coalesce((SELECT r.plan_id FROM lexigram_durable_runs r WHERE r.id = e.run_id),
+                (SELECT g.plan_id FROM lexigram_durable_groups g WHERE g.id = e.group_id)) AS plan_id,
+            (SELECT {numbers} FROM lexigram_durable_lifecycle l
+                WHERE l.event_id = e.id AND l.status IN ('COMPLETED', 'FAILED')) AS done
+        FROM lexigram_durable_events e
+        WHERE e.delivered_at IS NULL AND e.audience = 'handler' AND {whose}
+        ORDER BY e.id LIMIT 10000) o
+    GROUP BY o.plan_id, o.kind, o.done) w
+JOIN lexigram_durable_plans p ON p.id = w.plan_id"""
 
 # Unique index of the key.
 ADD_GROUP = """
@@ -195,15 +215,17 @@ SELECT id, workflow_run_id, workflow_step_number, workflow_step_name, step_type,
     resource_key
 FROM runstep WHERE workflow_run_id = ? ORDER BY workflow_step_number"""
 
-# Index (group_id, status); reads the runs of the group.
-STATS = """
+# Index (group_id, status); reads the runs of the group. ``lacks_handlers``: whether a worker has
+# found out that it lacks a lifecycle handler.
+STATS = f"""
 SELECT g.status AS status, count(r.id) AS total,
     count(CASE WHEN r.status = 'completed' THEN 1 END) AS completed,
     count(CASE WHEN r.status IN ('failed', 'cancelled') THEN 1 END) AS failed,
     count(CASE WHEN r.completed_at IS NULL AND r.started_at IS NOT NULL THEN 1 END) AS running,
     count(CASE WHEN r.completed_at IS NULL AND r.started_at IS NULL THEN 1 END) AS pending,
     count(CASE WHEN r.status IN ('ready', 'waiting') THEN 1 END) AS waiting,
-    avg(r.completed_at - r.started_at) AS average_duration
+    avg(r.completed_at - r.started_at) AS average_duration,
+    EXISTS (SELECT 1 FROM lexigram_durable_checkins c WHERE c.lacks LIKE '%,{HANDLER_MARK}%') AS lacks_handlers
 FROM lexigram_durable_groups g LEFT JOIN lexigram_durable_runs r
     ON r.group_id = g.id AND r.parent_id IS NULL
 WHERE g.id = ? GROUP BY g.id, g.status"""

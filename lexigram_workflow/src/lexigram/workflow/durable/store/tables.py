@@ -341,7 +341,8 @@ checkins = Table(
     Column("last_checkin", Double, nullable=False),
     # its leases end then unless it checks in again
     Column("expires_at", Double, nullable=False),
-    # the kinds of steps that it cannot claim: ",1,5,"; those it has not met are not among them
+    # the kinds of steps that it cannot claim, and behind @ the lifecycle handlers that it has not:
+    # ",1,5,@shop.notify,"; what it has not met is not among them
     Column("lacks", Text),
 )
 

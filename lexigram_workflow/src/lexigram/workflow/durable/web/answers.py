@@ -267,10 +267,11 @@ class WorkerRecord(BaseModel):
 
 
 class UnservedRecord(BaseModel):
-    """Steps that runs wait at and no live worker claims."""
+    """Steps that runs wait at and no live worker claims, or events whose handler none has."""
 
     handler: str = Field(description="What a worker must have.")
-    pool: str = Field(description="The pool that takes them.")
+    pool: str | None = Field(description="The pool that takes the steps; null for events.")
+    event: str | None = Field(description="The kind of the events; null for steps.")
     waits_since: str
     message: str
 

@@ -56,6 +56,8 @@ class LeaseHeartbeat:
         self.events: dict[tuple[int, str], None] = {}
         # the kinds of steps that the worker cannot claim; replaced by its loop
         self.lacks: Sequence[int] = ()
+        # the lifecycle handlers that it found missing; replaced by its loop
+        self.lacks_handlers: Sequence[str] = ()
         # how many were written
         self.beats = 0
         self._home: asyncio.AbstractEventLoop | None = None
@@ -178,7 +180,9 @@ class LeaseHeartbeat:
     async def _beat_once(self, engine: DurableEngine, first: asyncio.Future[None]) -> bool:
         """Renew everything that is held; False when the first beat of all failed."""
         try:
-            beats = await engine.store.heartbeat(self._worker_id, list(self.held), self.lacks)
+            beats = await engine.store.heartbeat(
+                self._worker_id, list(self.held), self.lacks, self.lacks_handlers
+            )
             if self.events:
                 await self._keep_events(engine, list(self.events))
         except DurableError as error:

@@ -325,7 +325,9 @@ class Deliveries:
         except HandlerMissingError as error:
             logger.warning("left to other workers", event=event.kind, error=str(error))
             self._left[event.id] = clock.monotonic() + _ELSEWHERE_SECONDS
+            self._note_handler(handler.handler, is_here=False)
             return 0.0  # for others at once
+        self._note_handler(handler.handler, is_here=True)
         was_cut_off = before is not None and before.status is RunStatus.RUNNING
         lost = before.lost + 1 if before is not None and was_cut_off else 0
         attempt = (0 if before is None else before.attempts) + (0 if was_cut_off else 1)
@@ -344,6 +346,13 @@ class Deliveries:
             return await self._attempt(event, plan, number, handler, function, attempt)
         finally:
             self._isolation.leave(alone=alone)
+
+    def _note_handler(self, name: str, *, is_here: bool) -> None:
+        """Check in with what is missing here as soon as that changes."""
+        known = set(self._heartbeat.lacks_handlers)
+        if (name in known) is is_here:
+            self._heartbeat.lacks_handlers = sorted(known ^ {name})
+            self._heartbeat.wake()
 
     async def _end_poison(self, event: GroupEvent, number: int, lost: int) -> None:
         text = f"poison: its worker ended {lost} times while the handler ran"

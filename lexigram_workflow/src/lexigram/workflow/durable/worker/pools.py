@@ -140,6 +140,7 @@ class Pools:
             self._worker_id,
             [(run.claim.run_id, run.claim.lease)],
             self._heartbeat.lacks,
+            self._heartbeat.lacks_handlers,
         )
         self.note([beat])
         return beat.is_kept
