@@ -1,6 +1,7 @@
 """What every test shares: settings, a watch on blocking calls, and databases with all tables."""
 
 import gc
+import logging
 import os
 import shutil
 import sys
@@ -91,9 +92,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(autouse=True)
 def unconfigured_logging() -> Iterator[None]:
     """Commands that a test runs in this process set logging up: the next test begins without."""
+    root = logging.getLogger()
+    level = root.level
     yield
     if module := sys.modules.get("lexigram.observability.logging"):
         module.reset_logging()
+    root.setLevel(level)  # caplog and capture_logs may have restored it in another order
 
 
 @pytest.fixture(scope="session")

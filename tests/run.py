@@ -32,7 +32,7 @@ from lexigram.testing.services import KNOWN_SERVICES, Service, configured_servic
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = ["-m", "quick"]
 # Half of the time of a test is waiting for leases, kills and servers: more workers than cores.
-WORKERS_PER_CORE = {"quick": 2, "all": 4}
+WORKERS_PER_CORE = {"quick": 2, "all": 3}
 
 
 def main() -> int:
