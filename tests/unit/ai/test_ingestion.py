@@ -422,3 +422,14 @@ async def test_a_chunker_of_the_application_is_used(store, embeddings):
     assert result.chunks_created == 2
     first, second = await everything(store)
     assert first.metadata["end"] == second.metadata["start"]
+
+
+async def test_a_chunker_of_the_application_may_make_no_chunk(store, embeddings):
+    class Nothing:
+        def chunk(self, text, metadata=None):
+            return []
+
+    processor = DocumentProcessor(store, chunker=Nothing(), embedding_provider=embeddings)
+    result = await processor.process_document("d", SAMPLES / "plain.txt", "docs")
+    assert result.success
+    assert result.chunks_created == 0

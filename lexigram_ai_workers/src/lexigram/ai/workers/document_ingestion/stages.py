@@ -115,7 +115,8 @@ async def embed_chunks(
         cache_hits += hits
         if progress is not None:
             await progress(part.stop, len(texts))
-    return np.frombuffer(numbers, np.float32).reshape(len(texts), -1), cache_hits
+    width = len(numbers) // max(1, len(texts))  # a chunker of others may make no chunk at all
+    return np.frombuffer(numbers, np.float32).reshape(len(texts), width), cache_hits
 
 
 def text_to_embed(chunk: DocumentChunk) -> str:
